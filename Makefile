@@ -1,0 +1,38 @@
+# Two commands do all the set-up: `make demo` and `make test`.
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+BIN := .venv/bin
+PYTEST := $(BIN)/python -m pytest
+
+.PHONY: env demo test test-kernels check bench docs servers lock clean
+
+env: .venv/.made
+
+.venv/.made: requirements.lock pyproject.toml
+	@test -n "$(PYTHON)" || { echo "rivermouth needs Python 3.11 or newer on the PATH"; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	@touch $@
+
+test: env check
+	$(PYTEST)
+
+test-kernels: env
+	$(PYTEST) -q tests/kernels tests/spec src/rivermouth/kernels src/rivermouth/spec src/rivermouth/errors.py
+
+check: env
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+servers:
+	@./.ci/servers
+
+lock:
+	uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --all-extras --group dev \
+		--no-emit-index-url --no-header pyproject.toml -o requirements.lock
+
+clean:
+	rm -rf .venv site demo-output .cache

@@ -1,0 +1,83 @@
+"""rivermouth: where streams meet tables, on Apache Spark.
+
+Names are loaded when they are first used (PEP 562): workers import this package too, and need
+only its lower layers.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rivermouth import tables, testing
+    from rivermouth.errors import RivermouthError
+    from rivermouth.spec.caches import external, full
+    from rivermouth.spec.conditions import (
+        contains,
+        covered_by,
+        covers,
+        crosses,
+        disjoint,
+        dwithin,
+        equal,
+        equals,
+        intersects,
+        nearest,
+        overlaps,
+        point,
+        relate,
+        touches,
+        within,
+    )
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "RivermouthError": "rivermouth.errors",
+    **dict.fromkeys(("external", "full"), "rivermouth.spec.caches"),
+    **dict.fromkeys(
+        (
+            *("contains", "covered_by", "covers", "crosses", "disjoint", "dwithin", "equal"),
+            *("equals", "intersects", "nearest", "overlaps", "point", "relate", "touches"),
+            "within",
+        ),
+        "rivermouth.spec.conditions",
+    ),
+}
+_ROOMS = ("tables", "testing")
+
+__all__ = [
+    "RivermouthError",
+    "contains",
+    "covered_by",
+    "covers",
+    "crosses",
+    "disjoint",
+    "dwithin",
+    "equal",
+    "equals",
+    "external",
+    "full",
+    "intersects",
+    "nearest",
+    "overlaps",
+    "point",
+    "relate",
+    "tables",
+    "testing",
+    "touches",
+    "within",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _ROOMS:
+        return importlib.import_module(f"rivermouth.{name}")
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'rivermouth' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

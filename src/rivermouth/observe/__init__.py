@@ -1,0 +1,1 @@
+"""What people look at: metrics, a progress line, plots."""

@@ -1,0 +1,1 @@
+"""How Spark carries it: the only room that imports pyspark."""

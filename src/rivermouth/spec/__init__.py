@@ -1,0 +1,1 @@
+"""What a user says: frozen values, standard library only."""

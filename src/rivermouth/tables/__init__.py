@@ -1,0 +1,1 @@
+"""Where dimension rows come from, and how they are kept near the stream."""

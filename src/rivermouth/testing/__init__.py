@@ -1,0 +1,1 @@
+"""Helpers for tests of code that uses rivermouth, public."""

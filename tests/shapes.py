@@ -1,0 +1,42 @@
+"""Small shapes on a small grid, so that boundaries meet all the time."""
+
+import numpy as np
+import shapely
+from hypothesis import strategies as st
+
+coordinates = st.integers(0, 8).map(float)
+spots = st.tuples(coordinates, coordinates)
+
+
+def points():
+    return spots.map(shapely.Point)
+
+
+def lines():
+    return st.lists(spots, min_size=2, max_size=4, unique=True).map(shapely.LineString)
+
+
+@st.composite
+def polygons(draw):
+    """A valid polygon, perhaps of several parts or with a hole: a hull less a hull, or plus one."""
+    hull = shapely.MultiPoint(
+        draw(st.lists(spots, min_size=3, max_size=6, unique=True))
+    ).convex_hull
+    other = shapely.MultiPoint(
+        draw(st.lists(spots, min_size=3, max_size=6, unique=True))
+    ).convex_hull
+    made = draw(st.sampled_from([shapely.difference, shapely.union]))(hull, other)
+    parts = [part for part in shapely.get_parts(made) if part.geom_type == "Polygon"]
+    return shapely.unary_union(parts) if parts else shapely.box(0, 0, 1, 1)
+
+
+def any_shape():
+    multi = st.lists(spots, min_size=1, max_size=3, unique=True).map(shapely.MultiPoint)
+    nothing = st.sampled_from([None, shapely.Point(), shapely.Polygon()])
+    return st.one_of(points(), lines(), polygons(), multi, nothing)
+
+
+def array(shapes):
+    made = np.empty(len(shapes), dtype=object)
+    made[:] = shapes
+    return made

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal, get_args
 
+from rivermouth.errors import DefinitionError
 from rivermouth.spec.durations import Duration, positive_seconds
+
+IndexName = Literal["cells", "kd", "rtree", "tree"]
 
 
 @dataclass(frozen=True)
@@ -14,6 +18,7 @@ class Full:
     refresh: float | None = None
     max_age: float | None = None
     path: str | None = None
+    index: IndexName | None = None
 
 
 @dataclass(frozen=True)
@@ -25,7 +30,10 @@ Cache = Full | External
 
 
 def full(
-    refresh: Duration | None = None, max_age: Duration | None = None, path: str | None = None
+    refresh: Duration | None = None,
+    max_age: Duration | None = None,
+    path: str | None = None,
+    index: IndexName | None = None,
 ) -> Full:
     """Keep the whole table: read once before the first record, as an immutable snapshot.
 
@@ -40,16 +48,24 @@ def full(
     path
         Where snapshots are kept: a folder, or a URI that pyarrow.fs knows, which all hosts
         reach. None: a temporary folder, under a local master only.
+    index
+        "cells", "tree", "kd" or "rtree" (paper C's two-level R-tree). None: chosen by what is
+        in the table. The rows do not depend on it.
 
     Examples
     --------
     >>> full(refresh="10 minutes", max_age="1 hour")
-    Full(refresh=600.0, max_age=3600.0, path=None)
+    Full(refresh=600.0, max_age=3600.0, path=None, index=None)
     """
+    if index is not None and index not in get_args(IndexName):
+        raise DefinitionError(
+            "full", f"{index!r} is not an index", todo=f"Use one of {list(get_args(IndexName))}."
+        )
     return Full(
         positive_seconds(refresh, where="full(refresh=)"),
         positive_seconds(max_age, where="full(max_age=)"),
         path,
+        index,
     )
 
 

@@ -1,0 +1,66 @@
+"""Where dimension rows come from: what a table must be able to say and do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from rivermouth.spec.conditions import Condition
+
+_SRID = b"rivermouth.srid"
+
+
+@runtime_checkable
+class Source(Protocol):
+    """A table that can be read whole.
+
+    Implementations are frozen values: they can be pickled, and their repr shows no secret.
+    """
+
+    @property
+    def name(self) -> str:
+        """Short, for messages and metrics, as in ``districts.geojson`` or ``public.zones``."""
+        ...
+
+    @property
+    def identity(self) -> str:
+        """Text that tells this table from every other, the same each time, without secrets."""
+        ...
+
+    def schema(self) -> pa.Schema:
+        """The columns and their types; a geometry column is made by `geometry_field`."""
+        ...
+
+    def read(self, columns: Sequence[str]) -> pa.Table:
+        """All rows in the table's order, these columns only, geometry as WKB."""
+        ...
+
+
+@runtime_checkable
+class Answering(Source, Protocol):
+    """A table whose store can answer a condition itself, for ``cache=rm.external()``."""
+
+    def answer(
+        self, condition: Condition, columns: Sequence[str], left: Mapping[str, pa.Array]
+    ) -> tuple[npt.NDArray[np.int64], pa.Table]:
+        """The rows that match each record, by one statement.
+
+        `left` holds the records' columns that the condition names. Gives the record's number
+        for each row, and the rows with these columns (and ``distance`` for `nearest`).
+        """
+        ...
+
+
+def geometry_field(name: str, srid: int = 0) -> pa.Field:
+    """A column of WKB in the reference system `srid`, 0 where it is not known."""
+    return pa.field(name, pa.binary(), metadata={_SRID: str(srid).encode()})
+
+
+def srid_of(field: pa.Field) -> int | None:
+    """The reference system of a geometry column, 0 where not known; None for other columns."""
+    stated = (field.metadata or {}).get(_SRID)
+    return None if stated is None else int(stated)

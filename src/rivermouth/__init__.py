@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rivermouth import tables, testing
     from rivermouth.errors import RivermouthError
+    from rivermouth.spark.join_table import join_table
     from rivermouth.spec.caches import external, full
     from rivermouth.spec.conditions import (
         contains,
@@ -35,6 +36,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "RivermouthError": "rivermouth.errors",
+    "join_table": "rivermouth.spark.join_table",
     **dict.fromkeys(("external", "full"), "rivermouth.spec.caches"),
     **dict.fromkeys(
         (
@@ -60,6 +62,7 @@ __all__ = [
     "external",
     "full",
     "intersects",
+    "join_table",
     "nearest",
     "overlaps",
     "point",

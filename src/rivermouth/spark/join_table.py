@@ -1,0 +1,113 @@
+"""join_table: a stream or a batch meets a table."""
+
+from __future__ import annotations
+
+import atexit
+import shutil
+import tempfile
+import uuid
+from pathlib import Path
+from typing import Literal
+
+from pyspark.sql import DataFrame
+
+from rivermouth.errors import DefinitionError, PlanError
+from rivermouth.spark.checking import WHERE, Columns, How, Join, check
+from rivermouth.spark.workers import join_by_store, join_in_workers
+from rivermouth.spec.caches import Cache, External, Full
+from rivermouth.spec.conditions import Condition
+from rivermouth.tables.source import Answering, Source
+
+Plan = Literal["workers", "native"]
+
+
+def join_table(
+    events: DataFrame,
+    table: Source,
+    *,
+    on: Condition,
+    how: How = "inner",
+    columns: Columns = None,
+    cache: Cache | None = None,
+    plan: Plan | None = None,
+) -> DataFrame:
+    """Enrich each event with the rows of a table that satisfy a condition.
+
+    The same call takes a batch or a streaming frame and gives the same rows. Nothing runs
+    until Spark is asked to; only the table's schema is read.
+
+    Parameters
+    ----------
+    events
+        A batch or streaming frame.
+    table
+        Where the dimension rows are: ``rm.tables.geojson(...)`` and the like.
+    on
+        What a pair must satisfy: ``rm.within(rm.point("lon", "lat"), "geometry")``, alone or
+        with ``& rm.equal(...)``.
+    how
+        "inner": matching pairs. "left": also events that match nothing, with nulls. "semi":
+        events that match, once each. "anti": events that match nothing.
+    columns
+        What to bring from the table: names, or {new name: name in the table}. None: all columns
+        but the geometry and the equality columns that `on` names. A name that the events have
+        already is an error.
+    cache
+        ``rm.full(...)`` (the default): the whole table in a snapshot. ``rm.external()``: the
+        table's store answers.
+    plan
+        "workers": Python workers, every condition. "native": compiled to Spark SQL, for points
+        in polygons, `dwithin` between points and `equal`; runs in real-time mode. None: native
+        for ``rm.tables.frame``, else workers.
+
+    Returns
+    -------
+    DataFrame
+        The events' columns, those brought from the table, and ``distance`` for `nearest`. An
+        event that matches several rows comes out several times.
+
+    Notes
+    -----
+    Events without a place (null, NaN or infinite coordinates, unreadable, empty or invalid
+    geometry, another SRID than the table's) and with null or NaN keys match nothing: left and
+    anti joins keep them, and the query's metrics count them.
+    """
+    cache = Full() if cache is None else cache
+    join = check(events.schema, table, on=on, how=how, columns=columns)
+    if plan not in (None, "workers", "native"):
+        raise PlanError(WHERE, f"plan is {plan!r}", todo="Use 'workers', 'native' or None.")
+    if isinstance(cache, External):
+        return _external(events, join, plan)
+    if not isinstance(cache, Full):
+        raise PlanError(WHERE, f"cache is {cache!r}", todo="Use rm.full(...) or rm.external().")
+    return join_in_workers(events, join, cache, _folder(events, cache))
+
+
+def _external(events: DataFrame, join: Join, plan: Plan | None) -> DataFrame:
+    if not isinstance(join.source, Answering):
+        raise PlanError(
+            WHERE,
+            f"{join.source.name} cannot answer conditions itself",
+            todo="Use rm.full(), or keep the table in PostGIS (rm.tables.postgres).",
+        )
+    if plan == "native":
+        raise PlanError(
+            WHERE, "rm.external() asks the store from Python workers", todo="Use plan='workers'."
+        )
+    return join_by_store(events, join)
+
+
+def _folder(events: DataFrame, cache: Full) -> str:
+    """Where snapshots go: the user's place, or a temporary one where all workers are here."""
+    if cache.path is not None:
+        return cache.path
+    master = events.sparkSession.conf.get("spark.master", "")
+    if not str(master).startswith("local"):
+        raise DefinitionError(
+            WHERE,
+            f"no place for snapshots is given, and the workers of {master!r} may be on several hosts",
+            todo="Give one that all of them reach, as in cache=rm.full(path='/shared/snapshots').",
+        )
+    folder = Path(tempfile.gettempdir()) / f"rivermouth-{uuid.uuid4().hex}"
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return str(folder)

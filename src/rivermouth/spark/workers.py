@@ -1,0 +1,148 @@
+"""join_table's plan "workers": Arrow batches meet a mapped snapshot in Python workers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from rivermouth.kernels.assemble import assemble
+from rivermouth.kernels.matching import Matcher, Pairs
+from rivermouth.spark import types
+from rivermouth.spark.checking import DISTANCE, WHERE, Join
+from rivermouth.spark.stateless import Gauge, run
+from rivermouth.spec.caches import Full
+from rivermouth.tables import snapshot
+from rivermouth.tables.source import Answering
+
+GAUGES = (
+    Gauge("rows_in"),
+    Gauge("rows_out"),
+    Gauge("matched"),
+    Gauge("no_place"),
+    Gauge("null_key"),
+    Gauge("match_seconds"),
+    Gauge("table_rows", "max"),
+    Gauge("table_age_seconds", "max"),
+    Gauge("table_load_seconds", "max"),
+)
+
+
+def join_in_workers(events: DataFrame, join: Join, cache: Full, folder: str) -> DataFrame:
+    """The join against a snapshot under `folder`, whole and indexed before the first record."""
+    recipe = snapshot.Recipe(join.source, join.table_columns, join.place, cache.index)
+    return _run(events, join, lambda: _FromSnapshot(join, recipe, cache, folder))
+
+
+def join_by_store(events: DataFrame, join: Join) -> DataFrame:
+    """The join answered by the table's own store, one statement per batch."""
+    return _run(events, join, lambda: _FromStore(join))
+
+
+def _run(events: DataFrame, join: Join, make: object) -> DataFrame:
+    name = f"{WHERE}.{join.source.name}"
+    return run(events, make, join.output, name=name, gauges=GAUGES)  # type: ignore[arg-type]
+
+
+@dataclass
+class _Counts:
+    """What a task has seen."""
+
+    numbers: dict[str, float] = field(default_factory=lambda: {g.name: 0.0 for g in GAUGES})
+
+    def add(self, batch: pa.RecordBatch, pairs: Pairs, out: pa.RecordBatch, seconds: float) -> None:
+        missing = pairs.troubles.get("null_key", 0)
+        self.numbers["rows_in"] += batch.num_rows
+        self.numbers["rows_out"] += out.num_rows
+        self.numbers["matched"] += len(np.unique(pairs.left))
+        self.numbers["null_key"] += missing
+        self.numbers["no_place"] += sum(pairs.troubles.values()) - missing
+        self.numbers["match_seconds"] += seconds
+
+
+class _FromSnapshot:
+    """A task: one version of the table for all its batches."""
+
+    def __init__(self, join: Join, recipe: snapshot.Recipe, cache: Full, folder: str) -> None:
+        self._join, self._counts = join, _Counts()
+        self._version = snapshot.current(recipe, cache, folder)
+        self._matcher, self._table = _opened(join, recipe, self._version)
+
+    def batches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The joined rows of each batch."""
+        for batch in batches:
+            watch = time.perf_counter()
+            left = {name: batch.column(name) for name in self._join.left_columns}
+            pairs = self._matcher.match(left)
+            out = _joined(self._join, batch, pairs, self._table)
+            self._counts.add(batch, pairs, out, time.perf_counter() - watch)
+            yield out
+
+    def report(self) -> dict[str, float]:
+        """What was seen, and how old and large the table was."""
+        return {
+            **self._counts.numbers,
+            "table_rows": float(self._version.rows.num_rows),
+            "table_age_seconds": time.time() - self._version.loaded,
+            "table_load_seconds": self._version.seconds,
+        }
+
+
+class _FromStore:
+    """A task that asks the table's store, batch by batch."""
+
+    def __init__(self, join: Join) -> None:
+        assert isinstance(join.source, Answering)
+        self._join, self._source, self._counts = join, join.source, _Counts()
+
+    def batches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The joined rows of each batch."""
+        columns = [old for _, old in self._join.columns]
+        for batch in batches:
+            watch = time.perf_counter()
+            left = {name: batch.column(name) for name in self._join.left_columns}
+            li, rows = self._source.answer(self._join.on, columns, left)
+            table = {name: rows.column(name).combine_chunks() for name in rows.column_names}
+            distance = table[DISTANCE].to_numpy() if self._join.with_distance else None
+            pairs = Pairs(li, np.arange(len(li)), distance)
+            out = _joined(self._join, batch, pairs, table)
+            self._counts.add(batch, pairs, out, time.perf_counter() - watch)
+            yield out
+
+    def report(self) -> dict[str, float]:
+        """What was seen."""
+        return self._counts.numbers
+
+
+def _joined(
+    join: Join, batch: pa.RecordBatch, pairs: Pairs, table: dict[str, pa.Array]
+) -> pa.RecordBatch:
+    """The result's columns, in the types Spark expects of those brought from the table."""
+    distance = DISTANCE if join.with_distance else None
+    result = assemble(batch, pairs, join.how, table, join.columns, distance=distance)
+    for added in join.added:
+        expected = types.to_arrow(added.dataType, where=WHERE, column=added.name)
+        if result[added.name].type != expected:
+            result[added.name] = result[added.name].cast(expected)
+    return pa.RecordBatch.from_arrays(list(result.values()), list(result))
+
+
+_matchers: dict[tuple[str, int], tuple[Matcher, dict[str, pa.Array]]] = {}
+
+
+def _opened(
+    join: Join, recipe: snapshot.Recipe, version: snapshot.Version
+) -> tuple[Matcher, dict[str, pa.Array]]:
+    """The matcher over a version; a worker keeps the newest of each table."""
+    key = (recipe.digest, version.number)
+    if key not in _matchers:
+        table = snapshot.columns_of(version)
+        for old in [known for known in _matchers if known[0] == recipe.digest]:
+            del _matchers[old]
+        matcher = Matcher(join.equal, join.place, table, version.index, srid=join.srid)
+        _matchers[key] = (matcher, table)
+    return _matchers[key]

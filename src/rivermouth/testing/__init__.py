@@ -1,1 +1,17 @@
-"""Helpers for tests of code that uses rivermouth, public."""
+"""Helpers for tests of code that uses rivermouth, public.
+
+session            a Spark of the test's own
+frame, stream      a small text table as a batch frame, or as a stream in any cut
+replay             a batch frame as a stream in any cut
+rows, batches      what a frame gives, batch or stream, as plain values
+assert_same_rows   a multiset comparison whose failure can be read
+oracle             the joins, slow and obvious
+"""
+
+from rivermouth.spark.session import local_session as session
+from rivermouth.testing.compare import assert_same_rows
+from rivermouth.testing.replaying import replay, stream
+from rivermouth.testing.results import batches, rows
+from rivermouth.testing.text import frame
+
+__all__ = ["assert_same_rows", "batches", "frame", "replay", "rows", "session", "stream"]

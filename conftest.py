@@ -1,0 +1,82 @@
+"""One Spark for the whole test run; the doctests of src/ share it with tests/.
+
+RIVERMOUTH_TEST_REMOTE=local[2] runs the same tests through Spark Connect, against a server of
+their own; sc://HOST:PORT against one that runs already.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from rivermouth.spark.session import local_session
+
+SERVER = """
+import sys
+from rivermouth.spark.session import local_session
+
+spark = local_session("tests", conf={
+    "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
+    "spark.connect.grpc.binding.address": "127.0.0.1",
+    "spark.connect.grpc.binding.port": sys.argv[1],
+    "spark.master": sys.argv[2],
+})
+print("ready", flush=True)
+sys.stdin.read()
+spark.stop()
+"""
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    remote = os.environ.get("RIVERMOUTH_TEST_REMOTE")
+    if remote is None:
+        session = local_session("tests")
+        yield session
+        session.stop()
+    elif remote.startswith("sc://"):
+        yield SparkSession.builder.remote(remote).getOrCreate()
+    else:
+        with _connect_server(remote) as url:
+            session = SparkSession.builder.remote(url).getOrCreate()
+            yield session
+            session.stop()
+
+
+@contextmanager
+def _connect_server(master: str) -> Iterator[str]:
+    """The address of a server in a process of its own, on a free port of loopback.
+
+    ``builder.remote("local[2]")`` would start one in this process, always on port 15002, and
+    warn of every setting that cannot be changed after the start.
+    """
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with subprocess.Popen(
+        [sys.executable, "-c", SERVER, str(port), master],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as server:
+        assert server.stdin is not None
+        assert server.stdout is not None
+        assert server.stdout.readline() == "ready\n", "the Spark Connect server does not start"
+        yield f"sc://127.0.0.1:{port}"
+        server.stdin.close()
+
+
+@pytest.fixture(autouse=True)
+def _spark_of_a_doctest(request: pytest.FixtureRequest) -> None:
+    """Give a doctest that speaks of ``spark`` the session; the others start none."""
+    doctest: Any = getattr(request.node, "dtest", None)
+    if doctest and any("spark" in example.source for example in doctest.examples):
+        doctest.globs["spark"] = request.getfixturevalue("spark")

@@ -105,7 +105,7 @@ def _folder(events: DataFrame, cache: Full) -> str:
     if not str(master).startswith("local"):
         raise DefinitionError(
             WHERE,
-            f"no place for snapshots is given, and the workers of {master!r} may be on several hosts",
+            f"snapshots have no place, and the workers of {master!r} may be on several hosts",
             todo="Give one that all of them reach, as in cache=rm.full(path='/shared/snapshots').",
         )
     folder = Path(tempfile.gettempdir()) / f"rivermouth-{uuid.uuid4().hex}"

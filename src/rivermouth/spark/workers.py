@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,22 +16,10 @@ from rivermouth.kernels.assemble import assemble
 from rivermouth.kernels.matching import Matcher, Pairs
 from rivermouth.spark import types
 from rivermouth.spark.checking import DISTANCE, WHERE, Join
-from rivermouth.spark.stateless import Gauge, run
+from rivermouth.spark.stateless import Step, run
 from rivermouth.spec.caches import Full
 from rivermouth.tables import snapshot
 from rivermouth.tables.source import Answering
-
-GAUGES = (
-    Gauge("rows_in"),
-    Gauge("rows_out"),
-    Gauge("matched"),
-    Gauge("no_place"),
-    Gauge("null_key"),
-    Gauge("match_seconds"),
-    Gauge("table_rows", "max"),
-    Gauge("table_age_seconds", "max"),
-    Gauge("table_load_seconds", "max"),
-)
 
 
 def join_in_workers(events: DataFrame, join: Join, cache: Full, folder: str) -> DataFrame:
@@ -43,25 +33,26 @@ def join_by_store(events: DataFrame, join: Join) -> DataFrame:
     return _run(events, join, lambda: _FromStore(join))
 
 
-def _run(events: DataFrame, join: Join, make: object) -> DataFrame:
-    name = f"{WHERE}.{join.source.name}"
-    return run(events, make, join.output, name=name, gauges=GAUGES)  # type: ignore[arg-type]
+def _run(events: DataFrame, join: Join, make: Callable[[], Step]) -> DataFrame:
+    return run(events, make, join.output, name=f"{WHERE}.{join.source.name}")
 
 
 @dataclass
 class _Counts:
-    """What a task has seen."""
+    """What a task has seen; `set_aside` counts the records that could not match, by reason."""
 
-    numbers: dict[str, float] = field(default_factory=lambda: {g.name: 0.0 for g in GAUGES})
+    rows_in: int = 0
+    rows_out: int = 0
+    matched: int = 0
+    seconds: float = 0.0
+    set_aside: Counter[str] = field(default_factory=Counter)
 
     def add(self, batch: pa.RecordBatch, pairs: Pairs, out: pa.RecordBatch, seconds: float) -> None:
-        missing = pairs.troubles.get("null_key", 0)
-        self.numbers["rows_in"] += batch.num_rows
-        self.numbers["rows_out"] += out.num_rows
-        self.numbers["matched"] += len(np.unique(pairs.left))
-        self.numbers["null_key"] += missing
-        self.numbers["no_place"] += sum(pairs.troubles.values()) - missing
-        self.numbers["match_seconds"] += seconds
+        self.rows_in += batch.num_rows
+        self.rows_out += out.num_rows
+        self.matched += int(np.count_nonzero(np.diff(pairs.left, prepend=-1)))
+        self.seconds += seconds
+        self.set_aside.update(pairs.troubles)
 
 
 class _FromSnapshot:
@@ -82,14 +73,16 @@ class _FromSnapshot:
             self._counts.add(batch, pairs, out, time.perf_counter() - watch)
             yield out
 
-    def report(self) -> dict[str, float]:
+    def report(self) -> dict[str, Any]:
         """What was seen, and how old and large the table was."""
-        return {
-            **self._counts.numbers,
-            "table_rows": float(self._version.rows.num_rows),
-            "table_age_seconds": time.time() - self._version.loaded,
-            "table_load_seconds": self._version.seconds,
+        table = {
+            "rows": self._version.rows.num_rows,
+            "version": self._version.number,
+            "age_seconds": time.time() - self._version.loaded,
+            "load_seconds": self._version.seconds,
+            "index": self._version.index.kind,
         }
+        return {**asdict(self._counts), "table": table}
 
 
 class _FromStore:
@@ -113,9 +106,9 @@ class _FromStore:
             self._counts.add(batch, pairs, out, time.perf_counter() - watch)
             yield out
 
-    def report(self) -> dict[str, float]:
+    def report(self) -> dict[str, Any]:
         """What was seen."""
-        return self._counts.numbers
+        return asdict(self._counts)
 
 
 def _joined(

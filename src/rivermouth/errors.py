@@ -45,7 +45,7 @@ class RivermouthError(Exception):
     def __init__(self, where: str, what: str, *, there: str = "", todo: str = "") -> None:
         self.where, self.what, self.there, self.todo = where, what, there, todo
         head = f"{where}: {what}" + (f"; {there}" if there else "")
-        super().__init__(f"{head}. {todo}".rstrip() if todo else f"{head}.")
+        super().__init__(f"{head.rstrip('.')}. {todo}".rstrip())
 
     def __reduce__(self) -> tuple[object, ...]:
         return _rebuild, (type(self), self.where, self.what, self.there, self.todo)

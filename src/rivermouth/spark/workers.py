@@ -19,6 +19,7 @@ from rivermouth.spark.checking import DISTANCE, WHERE, Join
 from rivermouth.spark.stateless import Step, run
 from rivermouth.spec.caches import Full
 from rivermouth.tables import snapshot
+from rivermouth.tables.shelf import Version
 from rivermouth.tables.source import Answering
 
 
@@ -128,7 +129,7 @@ _matchers: dict[tuple[str, int], tuple[Matcher, dict[str, pa.Array]]] = {}
 
 
 def _opened(
-    join: Join, recipe: snapshot.Recipe, version: snapshot.Version
+    join: Join, recipe: snapshot.Recipe, version: Version
 ) -> tuple[Matcher, dict[str, pa.Array]]:
     """The matcher over a version; a worker keeps the newest of each table."""
     key = (recipe.digest, version.number)

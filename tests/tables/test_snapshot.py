@@ -1,0 +1,207 @@
+import multiprocessing
+import pickle
+import threading
+import time
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import shapely
+
+import rivermouth as rm
+from rivermouth.errors import TableInvalid, TableStale, TableUnavailable
+from rivermouth.tables import snapshot
+from rivermouth.tables.shelf import Shelf
+from rivermouth.tables.source import geometry_field
+
+SCHEMA = pa.schema([("name", pa.string()), geometry_field("shape", 4326)])
+PLACE = rm.within(rm.point("x", "y"), "shape")
+
+
+@dataclass(frozen=True)
+class Memory:
+    """A table in memory that counts how often it is read, and fails when told to."""
+
+    name: str = "memory"
+    reads: list = field(default_factory=list, compare=False, hash=False)
+    faults: list = field(default_factory=list, compare=False, hash=False)
+    shapes: tuple = (shapely.box(0, 0, 1, 1), shapely.box(1, 0, 2, 1))
+
+    @property
+    def identity(self):
+        return f"memory:{self.name}"
+
+    def schema(self):
+        return SCHEMA
+
+    def read(self, columns):
+        if self.faults:
+            raise self.faults[-1]
+        self.reads.append(tuple(columns))
+        names = [f"{n}-{len(self.reads)}" for n in range(len(self.shapes))]
+        return pa.table([names, shapely.to_wkb(list(self.shapes))], schema=SCHEMA).select(columns)
+
+
+def recipe(source, index=None):
+    return snapshot.Recipe(source, ("name", "shape"), PLACE, index)
+
+
+def names(version):
+    return version.rows.column("name").to_pylist()
+
+
+def settle(shelf, version):
+    """Wait for a refresh that is made beside the work."""
+    deadline = time.monotonic() + 20
+    while shelf.newest() == version and time.monotonic() < deadline and not shelf.failure():
+        time.sleep(0.01)
+
+
+def test_the_table_is_read_once_and_served_from_the_snapshot(tmp_path):
+    source = Memory()
+    first = snapshot.current(recipe(source), rm.full(), str(tmp_path))
+    again = snapshot.current(recipe(source), rm.full(), str(tmp_path))
+    assert source.reads == [("name", "shape")]
+    assert names(first) == names(again) == ["0-1", "1-1"]
+    assert first.index.kind == "cells"
+
+
+def test_rows_and_index_are_mapped_not_copied(tmp_path):
+    before = pa.total_allocated_bytes()
+    version = snapshot.current(recipe(Memory()), rm.full(), str(tmp_path))
+    assert pa.total_allocated_bytes() == before
+    assert all(isinstance(array.base, np.memmap) for array in version.index.arrays.values())
+
+
+def test_many_at_once_make_one_version(tmp_path):
+    source = Memory()
+    found = []
+    threads = [
+        threading.Thread(
+            target=lambda: found.append(snapshot.current(recipe(source), rm.full(), str(tmp_path)))
+        )
+        for _ in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(source.reads) == 1
+    assert {version.number for version in found} == {found[0].number}
+
+
+def _open_in_process(folder):
+    return snapshot.current(recipe(Memory()), rm.full(), folder).number
+
+
+def test_processes_share_one_version(tmp_path):
+    with multiprocessing.get_context("spawn").Pool(3) as pool:
+        numbers = pool.map(_open_in_process, [str(tmp_path)] * 6)
+    assert len(set(numbers)) == 1
+
+
+def test_a_refresh_is_made_beside_the_work_and_seen_by_the_next_task(tmp_path):
+    source, cache, now = Memory(), rm.full(refresh="10 seconds"), [1000.0]
+    shelf = Shelf.of(recipe(source).digest, str(tmp_path))
+
+    def clock():
+        return now[0]
+
+    first = snapshot.current(recipe(source), cache, str(tmp_path), clock)
+    now[0] = 1009.0
+    assert snapshot.current(recipe(source), cache, str(tmp_path), clock).number == first.number
+    assert len(source.reads) == 1
+    now[0] = 1011.0
+    before = shelf.newest()
+    assert snapshot.current(recipe(source), cache, str(tmp_path), clock).number == first.number
+    settle(shelf, before)
+    assert names(snapshot.current(recipe(source), cache, str(tmp_path), clock)) == ["0-2", "1-2"]
+    assert names(first) == ["0-1", "1-1"]  # a task keeps the version it has
+
+
+def test_a_failed_refresh_serves_the_last_good_version_up_to_max_age_then_says_why(tmp_path):
+    source, now = Memory(), [1000.0]
+    cache = rm.full(refresh="10 seconds", max_age="60 seconds")
+    shelf = Shelf.of(recipe(source).digest, str(tmp_path))
+
+    def clock():
+        return now[0]
+
+    first = snapshot.current(recipe(source), cache, str(tmp_path), clock)
+    source.faults.append(TableUnavailable("memory", "the store is away", todo="Start it."))
+    now[0] = 1030.0
+    assert snapshot.current(recipe(source), cache, str(tmp_path), clock).number == first.number
+    settle(shelf, shelf.newest())
+    assert shelf.failure()["message"] == "memory: the store is away. Start it."
+    now[0] = 1061.0
+    with pytest.raises(TableStale) as caught:
+        snapshot.current(recipe(source), cache, str(tmp_path), clock)
+    assert str(caught.value) == (
+        "memory: its last good version is 61 s old and max_age is 60 s; reading it anew fails: "
+        "memory: the store is away. Start it. "
+        "Mend the table or its store, or allow a larger max_age."
+    )
+    source.faults.clear()
+    assert names(snapshot.current(recipe(source), cache, str(tmp_path), clock)) == ["0-2", "1-2"]
+    assert shelf.failure() is None
+
+
+def test_a_first_load_that_fails_fails_clearly_and_can_be_tried_again(tmp_path):
+    source = Memory(faults=[TableUnavailable("memory", "the store is away", todo="Start it.")])
+    with pytest.raises(TableUnavailable, match="the store is away"):
+        snapshot.current(recipe(source), rm.full(), str(tmp_path))
+    source.faults.clear()
+    assert names(snapshot.current(recipe(source), rm.full(), str(tmp_path))) == ["0-1", "1-1"]
+
+
+def test_invalid_shapes_are_named_with_their_row_and_reason(tmp_path):
+    bow = shapely.from_wkt("POLYGON ((0 0, 1 1, 1 0, 0 1, 0 0))")
+    source = Memory(shapes=(shapely.box(0, 0, 1, 1), bow))
+    with pytest.raises(TableInvalid) as caught:
+        snapshot.current(recipe(source), rm.full(), str(tmp_path))
+    assert str(caught.value) == (
+        "memory: 1 geometries of column 'shape' are not valid; the first is row 1: "
+        "Self-intersection[0.5 0.5]. "
+        "Repair them (shapely.make_valid, ST_MakeValid) or leave them out."
+    )
+
+
+def test_old_versions_leave_but_what_is_open_stays_readable(tmp_path):
+    source = Memory()
+    shelf = Shelf.of(recipe(source).digest, str(tmp_path))
+    first = snapshot.current(recipe(source), rm.full(), str(tmp_path), lambda: 1.0)
+    for second in range(2, 6):
+        rows, index = snapshot.load(recipe(source))
+        shelf.add(rows, index, float(second), 0.0)
+    assert len(list(shelf.home.glob("v*"))) == 2
+    assert names(first) == ["0-1", "1-1"]
+
+
+def test_a_snapshot_travels_through_a_uri_and_is_copied_once_per_host(tmp_path, monkeypatch):
+    """A URI of a file system other than the local folder's: pyarrow's, on a sub-tree."""
+    import pyarrow.fs
+
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    tree = pyarrow.fs.SubTreeFileSystem(str(shared), pyarrow.fs.LocalFileSystem())
+    monkeypatch.setattr("rivermouth.tables.shelf._remote", lambda uri: (tree, uri.split("://")[1]))
+    source = Memory()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "host-a"))
+    first = snapshot.current(recipe(source), rm.full(), "far://bucket/snapshots")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "host-b"))
+    other = snapshot.current(recipe(source), rm.full(), "far://bucket/snapshots")
+    assert names(first) == names(other) == ["0-1", "1-1"]
+    assert len(source.reads) == 1
+    assert first.number == other.number
+
+
+def test_nothing_in_a_snapshot_is_a_pickle(tmp_path):
+    version = snapshot.current(recipe(Memory()), rm.full(), str(tmp_path))
+    for path in tmp_path.rglob("*"):
+        if path.is_file() and path.stat().st_size:
+            with pytest.raises(
+                (pickle.UnpicklingError, EOFError, ValueError, KeyError, IndexError)
+            ):
+                pickle.loads(path.read_bytes())
+    assert version.rows.num_rows == 2

@@ -9,9 +9,10 @@ oracle             the joins, slow and obvious
 """
 
 from rivermouth.spark.session import local_session as session
+from rivermouth.testing import oracle
 from rivermouth.testing.compare import assert_same_rows
 from rivermouth.testing.replaying import replay, stream
 from rivermouth.testing.results import batches, rows
 from rivermouth.testing.text import frame
 
-__all__ = ["assert_same_rows", "batches", "frame", "replay", "rows", "session", "stream"]
+__all__ = ["assert_same_rows", "batches", "frame", "oracle", "replay", "rows", "session", "stream"]

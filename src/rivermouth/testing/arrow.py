@@ -1,10 +1,8 @@
-"""Frames to Arrow and back, whatever types they have."""
+"""Frames whose rows can be taken out of Spark, and put back, whatever their types."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-
-import pyarrow as pa
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -50,8 +48,3 @@ def spatial(frame: DataFrame, srids: dict[str, int]) -> DataFrame:
             for name in frame.columns
         )
     )
-
-
-def to_arrow(frame: DataFrame) -> pa.Table:
-    """The rows of a batch frame, in its order; timestamps in microseconds."""
-    return plain(frame).toArrow()

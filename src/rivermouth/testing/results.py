@@ -10,12 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from rivermouth.testing.arrow import to_arrow
+from rivermouth.testing.arrow import plain
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 Row = dict[str, Any]
+_FAILURE = "failure.txt"
+
+
+class StreamFailed(RuntimeError):
+    """A stream's batch failed; the message is the one that a batch frame would have failed with."""
 
 
 def rows(frame: DataFrame, **options: str) -> list[Row]:
@@ -34,6 +39,11 @@ def rows(frame: DataFrame, **options: str) -> list[Row]:
         zone, BINARY is bytes, a GEOMETRY is a dict of srid and wkb, and all NaN are the same
         object, so that rows which hold one are equal.
 
+    Raises
+    ------
+    StreamFailed
+        When a micro-batch fails. A batch frame raises Spark's own exception.
+
     Examples
     --------
     >>> from rivermouth import testing
@@ -46,12 +56,13 @@ def rows(frame: DataFrame, **options: str) -> list[Row]:
 def batches(frame: DataFrame, **options: str) -> list[list[Row]]:
     """The rows of a frame, micro-batch by micro-batch; a batch frame is one.
 
-    Takes and gives what `rows` does.
+    Takes, gives and raises what `rows` does.
     """
+    flat = plain(frame)
     if not frame.isStreaming:
-        return [_values(to_arrow(frame))]
+        return [_values(flat.toArrow())]
     with tempfile.TemporaryDirectory(prefix="rivermouth-rows-") as folder:
-        _run(frame, Path(folder), options)
+        _run(flat, Path(folder), options)
         return [_values(_read(file)) for file in sorted(Path(folder).glob("*.arrow"))]
 
 
@@ -64,15 +75,28 @@ def _run(frame: DataFrame, folder: Path, options: dict[str, str]) -> None:
     )
     try:
         query.awaitTermination()
+    except Exception:
+        failure = folder / _FAILURE
+        if not failure.exists():
+            raise
+        raise StreamFailed(failure.read_text()) from None
     finally:
         query.stop()
 
 
 def _keeper(folder: str) -> Callable[[DataFrame, int], None]:
-    """The sink: a file per batch, as under Spark Connect it runs in a process of its own."""
+    """The sink: a file per batch, as under Spark Connect it runs in a process of its own.
+
+    What a batch fails with is left in a file, too: Spark would wrap it in two tracebacks of its
+    own and a plan.
+    """
 
     def keep(batch: DataFrame, number: int) -> None:
-        table = to_arrow(batch)
+        try:
+            table = batch.toArrow()
+        except Exception as failure:
+            Path(folder, _FAILURE).write_text(str(failure))
+            raise
         with pa.ipc.new_file(f"{folder}/{number:09d}.arrow", table.schema) as writer:
             writer.write_table(table)
 

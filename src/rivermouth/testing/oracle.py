@@ -1,0 +1,213 @@
+"""The joins as slow, obvious code: what the fast ones must give.
+
+One pair at a time, nested loops, no index, no Spark. Meant to be read and believed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import shapely
+
+from rivermouth.errors import ColumnError
+from rivermouth.spec.conditions import (
+    Condition,
+    Equal,
+    Geometry,
+    Metric,
+    Near,
+    Nearest,
+    Place,
+    Point,
+    Topology,
+    split,
+)
+
+Row = dict[str, Any]
+Match = tuple[Row, float | None]
+
+EARTH_RADIUS = 6_371_008.7714
+
+
+def join_table(
+    events: Iterable[Row],
+    table: Sequence[Row],
+    *,
+    on: Condition,
+    how: Literal["inner", "left", "semi", "anti"] = "inner",
+    columns: Sequence[str] | Mapping[str, str] | None = None,
+) -> list[Row]:
+    """The rows that ``rivermouth.join_table`` must give.
+
+    Parameters
+    ----------
+    events, table
+        Rows as `rivermouth.testing.rows` gives them. A geometry is WKB, or Spark's GEOMETRY as
+        a dict of srid and wkb.
+    on
+        Any condition. A row has no place, and so matches nothing, not even ``disjoint``, when a
+        coordinate is null, NaN or infinite, its geometry is empty or its WKB cannot be read;
+        on the sphere also when it is not a point, or its latitude is beyond 90 degrees.
+    how
+        ``left`` gives null for the table's columns where nothing matches; ``semi`` and ``anti``
+        give the event's columns only.
+    columns
+        What to bring from the table: names, {new: old}, or None, all but those that `on` names.
+
+    Returns
+    -------
+    list[dict]
+        In the order of the events; for one event in the table's order, or nearest first.
+
+    Examples
+    --------
+    >>> import shapely
+    >>> from rivermouth import nearest, point, within
+    >>> taxis = [{"taxi": "a", "x": 1.0, "y": 1.0}, {"taxi": "b", "x": 9.0, "y": 9.0}]
+    >>> zones = [{"zone": "west", "shape": shapely.box(0, 0, 5, 5).wkb}]
+    >>> join_table(taxis, zones, on=within(point("x", "y"), "shape"), how="left")
+    [{'taxi': 'a', 'x': 1.0, 'y': 1.0, 'zone': 'west'},
+     {'taxi': 'b', 'x': 9.0, 'y': 9.0, 'zone': None}]
+    >>> join_table(taxis, zones, on=nearest(point("x", "y"), "shape", distance=1), columns=[])
+    [{'taxi': 'a', 'x': 1.0, 'y': 1.0, 'distance': 0.0}]
+    """
+    brought = _brought(table, on, columns)
+    joined: list[Row] = []
+    for event in events:
+        found = matches(event, table, on)
+        if how in ("semi", "anti"):
+            joined += [dict(event)] if bool(found) == (how == "semi") else []
+            continue
+        if how == "left" and not found:
+            found = [({}, None)]
+        joined += [_together(event, row, brought, on, distance) for row, distance in found]
+    return joined
+
+
+def matches(event: Row, table: Iterable[Row], on: Condition) -> list[Match]:
+    """The rows of `table` that `event` meets, each with its distance where `on` is a nearest."""
+    equal, place = split(on)
+    rows = [row for row in table if equal is None or _are_equal(event, row, equal)]
+    if place is None:
+        return [(row, None) for row in rows]
+    if isinstance(place, Nearest):
+        return _nearest(event, rows, place)
+    return [(row, None) for row in rows if _holds(event, row, place)]
+
+
+def _are_equal(event: Row, row: Row, equal: Equal) -> bool:
+    """Null and NaN equal nothing: None is asked for, NaN is unequal by itself."""
+    return all(event[left] is not None and event[left] == row[right] for left, right in equal.pairs)
+
+
+def _holds(event: Row, row: Row, place: Topology | Near) -> bool:
+    metric: Metric = place.metric if isinstance(place, Near) else "planar"
+    left = place_of(event, place.left, metric)
+    right = place_of(row, place.right, metric)
+    if left is None or right is None:
+        return False
+    if isinstance(place, Topology):
+        if place.predicate == "relate":
+            return bool(shapely.relate_pattern(left, right, place.pattern))
+        return bool(getattr(shapely, place.predicate)(left, right))
+    if metric == "sphere":
+        return great_circle(left, right) <= place.limit
+    return bool(shapely.dwithin(left, right, place.limit))
+
+
+def _nearest(event: Row, rows: Sequence[Row], place: Nearest) -> list[Match]:
+    here = place_of(event, place.left, place.metric)
+    if here is None:
+        return []
+    near = []
+    for row in rows:
+        there = place_of(row, place.right, place.metric)
+        if there is not None:
+            apart = great_circle(here, there) if place.metric == "sphere" else here.distance(there)
+            if place.limit is None or apart <= place.limit:
+                near.append((row, apart))
+    return sorted(near, key=lambda match: match[1])[: place.k]  # stable: ties as in the table
+
+
+def place_of(row: Row, geometry: Geometry, metric: Metric) -> shapely.Geometry | None:
+    """The shape that `row` has in `geometry`, or None where it has no place."""
+    if isinstance(geometry, Point):
+        shape = _point(row[geometry.x], row[geometry.y])
+    else:
+        shape = _shape(row[geometry])
+    if shape is None or shape.is_empty or not _is_finite(shape):
+        return None
+    if metric == "sphere" and (shape.geom_type != "Point" or abs(shape.y) > 90):
+        return None
+    return shape
+
+
+def _point(x: float | None, y: float | None) -> shapely.Geometry | None:
+    return None if x is None or y is None else shapely.Point(float(x), float(y))
+
+
+def _shape(value: bytes | Mapping[str, Any] | None) -> shapely.Geometry | None:
+    wkb = value["wkb"] if isinstance(value, Mapping) else value
+    with np.errstate(invalid="ignore"):  # a NaN in it is no news
+        return shapely.from_wkb(wkb, on_invalid="ignore")
+
+
+def _is_finite(shape: shapely.Geometry) -> bool:
+    return all(math.isfinite(number) for pair in shapely.get_coordinates(shape) for number in pair)
+
+
+def great_circle(a: shapely.Point, b: shapely.Point) -> float:
+    """The distance of two points of longitude and latitude, in metres, by the haversine.
+
+    Examples
+    --------
+    A degree of latitude, and a step across the antimeridian:
+
+    >>> round(great_circle(shapely.Point(0, 0), shapely.Point(0, 1)), 3)
+    111195.08
+    >>> round(great_circle(shapely.Point(179.5, 0), shapely.Point(-179.5, 0)), 3)
+    111195.08
+    """
+    lon_a, lat_a, lon_b, lat_b = map(math.radians, (a.x, a.y, b.x, b.y))
+    h = (
+        math.sin((lat_b - lat_a) / 2) ** 2
+        + math.cos(lat_a) * math.cos(lat_b) * math.sin((lon_b - lon_a) / 2) ** 2
+    )
+    return 2 * EARTH_RADIUS * math.asin(min(1.0, math.sqrt(h)))
+
+
+def _together(
+    event: Row, row: Row, brought: Mapping[str, str], on: Condition, distance: float | None
+) -> Row:
+    new = {name: row.get(old) for name, old in brought.items()}
+    if isinstance(split(on)[1], Nearest):
+        new["distance"] = distance
+    if clash := sorted(event.keys() & new.keys()):
+        raise ColumnError(
+            "oracle.join_table",
+            f"both sides have {clash}",
+            todo="Rename with columns={new: old}.",
+        )
+    return {**event, **new}
+
+
+def _brought(
+    table: Sequence[Row], on: Condition, columns: Sequence[str] | Mapping[str, str] | None
+) -> dict[str, str]:
+    """The table's columns that are brought, new name to old."""
+    if isinstance(columns, Mapping):
+        return dict(columns)
+    if columns is not None:
+        return {name: name for name in columns}
+    equal, place = split(on)
+    named = {right for _, right in equal.pairs} if equal else set()
+    named |= _columns_of(place) if place else set()
+    return {name: name for row in table[:1] for name in row if name not in named}
+
+
+def _columns_of(place: Place) -> set[str]:
+    right = place.right
+    return {right.x, right.y} if isinstance(right, Point) else {right}

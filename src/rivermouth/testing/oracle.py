@@ -49,7 +49,7 @@ def join_table(
         a dict of srid and wkb.
     on
         Any condition. A row has no place, and so matches nothing, not even ``disjoint``, when a
-        coordinate is null, NaN or infinite, its geometry is empty or its WKB cannot be read;
+        coordinate is null, NaN or infinite, its geometry is empty, not valid or cannot be read;
         on the sphere also when it is not a point, or its latitude is beyond 90 degrees.
     how
         ``left`` gives null for the table's columns where nothing matches; ``semi`` and ``anti``
@@ -138,7 +138,7 @@ def place_of(row: Row, geometry: Geometry, metric: Metric) -> shapely.Geometry |
         shape = _point(row[geometry.x], row[geometry.y])
     else:
         shape = _shape(row[geometry])
-    if shape is None or shape.is_empty or not _is_finite(shape):
+    if shape is None or shape.is_empty or not _is_finite(shape) or not shape.is_valid:
         return None
     if metric == "sphere" and (shape.geom_type != "Point" or abs(shape.y) > 90):
         return None

@@ -1,0 +1,215 @@
+"""Every condition against the slow oracle: any index, any cut into batches, the same pairs."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import shapely
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import rivermouth as rm
+from rivermouth.errors import PlanError, TableInvalid
+from rivermouth.kernels import matching
+from rivermouth.spec.conditions import split
+from rivermouth.testing import oracle
+from shapes import polygons, pool, spots
+
+TOPOLOGY = [
+    rm.within, rm.contains, rm.intersects, rm.covers, rm.covered_by, rm.touches, rm.crosses,
+    rm.overlaps, rm.equals, rm.disjoint,
+]  # fmt: skip
+PLACES = [
+    *(predicate("a", "b") for predicate in TOPOLOGY),
+    rm.relate("a", "b", "T*F**F***"),
+    rm.relate("a", "b", "FF*FF****"),
+    rm.relate("a", "b", "****T****"),
+    rm.dwithin("a", "b", distance=0),
+    rm.dwithin("a", "b", distance=2),
+    rm.nearest("a", "b"),
+    rm.nearest("a", "b", k=3),
+    rm.nearest("a", "b", k=2, distance=1.5),
+]
+NAN = float("nan")
+KEYS = st.one_of(st.none(), st.integers(0, 2))
+
+
+def wkb(shapes):
+    return [None if shape is None else shapely.to_wkb(shape) for shape in shapes]
+
+
+def matched(on, left, table, index=None, cut=None):
+    """The pairs that the kernels find, the batch cut in two if asked."""
+    equal, place = split(on)
+    arrays = {name: column(name, table) for name in table[0]} if table else {}
+    made = matching.prepare(place, arrays, where="test", index=index)
+    matcher = matching.Matcher(equal, place, arrays, made)
+    found = []
+    for start, stop in [(0, len(left))] if cut is None else [(0, cut), (cut, len(left))]:
+        part = left[start:stop]
+        if part:
+            pairs = matcher.match({name: column(name, part) for name in part[0]})
+            far = [None] * len(pairs.left) if pairs.distance is None else pairs.distance.tolist()
+            found += zip((pairs.left + start).tolist(), pairs.right.tolist(), far, strict=True)
+    return found
+
+
+def column(name, rows):
+    kinds = {"a": pa.binary(), "b": pa.binary(), "k": pa.int64()}
+    return pa.array([row[name] for row in rows], kinds.get(name, pa.float64()))
+
+
+def expected(on, left, table):
+    numbered = [{**row, "row": number} for number, row in enumerate(table)]
+    return [
+        (event, row["row"], distance)
+        for event, values in enumerate(left)
+        for row, distance in oracle.matches(values, numbered, on)
+    ]
+
+
+def rows(name, shapes, keys):
+    return [{name: w, "k": k} for w, k in zip(wkb(shapes), keys, strict=False)]
+
+
+KINDS = ["any", "polygons", "points"]
+
+
+@pytest.mark.parametrize("table_kind", KINDS)
+@pytest.mark.parametrize("left_kind", KINDS)
+@given(seed=st.integers(0, 2**32 - 1), cut=st.integers(0, 12))
+@settings(max_examples=4, deadline=None)
+def test_places_equal_the_oracle(left_kind, table_kind, seed, cut):
+    left = rows("a", pool(seed, 12, left_kind), [None] * 12)
+    table = rows("b", pool(seed + 1, 10, table_kind), [None] * 10)
+    for on in PLACES:
+        truth = expected(on, left, table)
+        assert matched(on, left, table, cut=cut) == truth, on
+        assert matched(on, left, table, index="tree") == truth, on
+
+
+@pytest.mark.parametrize("few", [0, 1000], ids=["places first", "keys first"])
+@pytest.mark.parametrize("table_kind", KINDS)
+@given(seed=st.integers(0, 2**32 - 1))
+@settings(max_examples=4, deadline=None)
+def test_places_and_keys_equal_the_oracle(table_kind, few, seed):
+    rng = np.random.default_rng(seed)
+    keys = [None if key == 3 else key for key in rng.integers(0, 4, 40).tolist()]
+    left = rows("a", pool(seed, 12), keys[:20])
+    table = rows("b", pool(seed + 1, 14, table_kind), keys[20:])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(matching, "_FEW", few)
+        for on in (place & rm.equal("k") for place in PLACES):
+            assert matched(on, left, table) == expected(on, left, table), on
+
+
+@given(st.lists(polygons(), min_size=1, max_size=5), st.lists(spots, min_size=1, max_size=9))
+@settings(max_examples=60, deadline=None)
+def test_the_papers_tree_gives_the_same_rows(shapes, where):
+    on = rm.covered_by(rm.point("x", "y"), "b")
+    left = [{"x": x, "y": y} for x, y in where]
+    table = rows("b", shapes, [None] * 9)
+    assert matched(on, left, table, index="rtree") == expected(on, left, table)
+
+
+@given(
+    st.lists(st.tuples(*[st.one_of(st.none(), st.floats(-200, 200, width=16))] * 2), min_size=1),
+    st.lists(st.tuples(st.floats(-200, 200, width=16), st.floats(-95, 95, width=16)), min_size=1),
+    st.sampled_from([rm.dwithin, rm.nearest]),
+)
+@settings(max_examples=80, deadline=None)
+def test_the_sphere_equals_the_oracle(left, table, make):
+    on = make(rm.point("x", "y"), rm.point("u", "v"), meters=5_000_000.5)
+    left = [{"x": x, "y": y} for x, y in left]
+    table = [{"u": u, "v": v} for u, v in table]
+    found, truth = matched(on, left, table), expected(on, left, table)
+    if make is rm.dwithin:
+        assert found == truth
+    else:  # rows equally far but for the last bit may change places
+        assert [(e, pytest.approx(d, abs=1e-6)) for e, _, d in found] == [
+            (e, d) for e, _, d in truth
+        ]
+
+
+@given(st.lists(st.tuples(KEYS, st.sampled_from(["", "x", "y", None])), min_size=1), st.data())
+@settings(max_examples=60, deadline=None)
+def test_keys_of_several_columns_equal_the_oracle(table, data):
+    left = data.draw(st.lists(st.tuples(KEYS, st.sampled_from(["x", "z", None])), min_size=1))
+    on = rm.equal({"k": "m", "s": "t"})
+    names = {"k": pa.int64(), "m": pa.int32(), "s": pa.string(), "t": pa.string()}
+    left = [{"k": k, "s": s} for k, s in left]
+    table = [{"m": m, "t": t} for m, t in table]
+
+    def arrays(part):
+        return {name: pa.array([row[name] for row in part], names[name]) for name in part[0]}
+
+    matcher = matching.Matcher(split(on)[0], None, arrays(table), matching.Index("keys", {}))
+    pairs = matcher.match(arrays(left))
+    found = list(zip(pairs.left.tolist(), pairs.right.tolist(), strict=True))
+    assert found == [(e, r) for e, r, _ in expected(on, left, table)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "left", "table", "pairs"),
+    [
+        (pa.float64(), [0.0, NAN, 1.5, None], [-0.0, NAN, 1.5, None], [(0, 0), (2, 2)]),
+        (pa.timestamp("us", "UTC"), [1, None], [1, 1], [(0, 0), (0, 1)]),
+        (pa.date32(), [1, 2], [2], [(1, 0)]),
+        (pa.binary(), [b"a", b""], [b"", b"a"], [(0, 1), (1, 0)]),
+        (pa.bool_(), [True, None], [False, True], [(0, 1)]),
+        (pa.decimal128(5, 2), [1, 2], [2, 2], [(1, 0), (1, 1)]),
+    ],
+)  # fmt: skip
+def test_keys_of_any_type(kind, left, table, pairs):
+    matcher = matching.Matcher(
+        rm.equal("k"), None, {"k": pa.array(table, kind)}, matching.Index("keys", {})
+    )
+    found = matcher.match({"k": pa.array(left, kind)})
+    assert list(zip(found.left.tolist(), found.right.tolist(), strict=True)) == pairs
+
+
+def test_what_has_no_place_is_counted_by_its_reason():
+    on = rm.within("a", "b")
+    table = {"b": pa.array([shapely.box(0, 0, 9, 9).wkb])}
+    bow = shapely.from_wkt("POLYGON ((0 0, 1 1, 1 0, 0 1, 0 0))").wkb
+    odd = [None, b"nonsense", shapely.Polygon().wkb, bow, shapely.Point(1, 1).wkb]
+    matcher = matching.Matcher(None, on, table, matching.prepare(on, table, where="test"))
+    pairs = matcher.match({"a": pa.array(odd)})
+    assert pairs.left.tolist() == [4]
+    assert pairs.troubles == {"null": 1, "unreadable": 1, "empty": 1, "invalid": 1}
+
+
+def test_a_foreign_srid_is_no_place():
+    on = rm.within("a", "b")
+    table = {"b": pa.array([shapely.box(0, 0, 9, 9).wkb])}
+    made = matching.prepare(on, table, where="test")
+    matcher = matching.Matcher(None, on, table, made, srid=4326)
+    shape = shapely.set_srid(shapely.Point(1, 1), 3857)
+    left = [shapely.to_wkb(shape, include_srid=True), shapely.Point(1, 1).wkb]
+    pairs = matcher.match({"a": pa.array(left)})
+    assert (pairs.left.tolist(), pairs.troubles) == ([1], {"srid": 1})
+    carried = pa.array([{"srid": 3857, "wkb": left[1]}, {"srid": 4326, "wkb": left[1]}, None])
+    pairs = matcher.match({"a": carried})
+    assert (pairs.left.tolist(), pairs.troubles) == ([1], {"null": 1, "srid": 1})
+
+
+def test_an_index_that_cannot_serve_is_refused_by_name():
+    table = {"b": pa.array([shapely.Point(1, 1).wkb])}
+    with pytest.raises(PlanError, match=r"^zones: index='cells' cannot serve this condition") as e:
+        matching.prepare(rm.within("a", "b"), table, where="zones", index="cells")
+    assert str(e.value).endswith("Leave index out, or use one of ['tree'].")
+
+
+def test_great_circles_to_shapes_are_refused():
+    table = {"b": pa.array([shapely.box(0, 0, 1, 1).wkb])}
+    with pytest.raises(TableInvalid, match="great circles are measured between points"):
+        matching.prepare(rm.dwithin("a", "b", meters=1), table, where="zones")
+
+
+def test_an_uneven_table_gets_a_tree():
+    """One far shape makes every cell hold all the others."""
+    near = [shapely.Point(x, y).buffer(0.4) for x in range(12) for y in range(12)]
+    shapes = np.array([*near, shapely.box(1e9, 1e9, 1e9 + 1, 1e9 + 1)])
+    table = {"b": pa.array(shapely.to_wkb(shapes))}
+    assert matching.prepare(rm.within("a", "b"), table, where="test").kind == "tree"
+    even = {"b": pa.array(shapely.to_wkb(np.array(near)))}
+    assert matching.prepare(rm.within("a", "b"), even, where="test").kind == "cells"

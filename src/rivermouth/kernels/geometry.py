@@ -141,7 +141,8 @@ def is_valid_place(shapes: Shapes) -> Bools:
 def _from_shapes(
     column: pa.Array, null: Bools, stated: npt.NDArray[np.int64] | None, srid: int
 ) -> Places:
-    shapes = shapely.from_wkb(column.to_numpy(zero_copy_only=False), on_invalid="ignore")
+    with np.errstate(invalid="ignore"):  # a NaN among the coordinates is judged, not warned of
+        shapes = shapely.from_wkb(column.to_numpy(zero_copy_only=False), on_invalid="ignore")
     if stated is None and srid:
         stated = shapely.get_srid(shapes)
     return _judge(shapes, null, stated, srid)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -83,7 +83,7 @@ class _FromSnapshot:
             "load_seconds": self._version.seconds,
             "index": self._version.index.kind,
         }
-        return {**asdict(self._counts), "table": table}
+        return {**vars(self._counts), "table": table}
 
 
 class _FromStore:
@@ -109,7 +109,7 @@ class _FromStore:
 
     def report(self) -> dict[str, Any]:
         """What was seen."""
-        return asdict(self._counts)
+        return vars(self._counts)
 
 
 def _joined(

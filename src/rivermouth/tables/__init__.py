@@ -1,1 +1,163 @@
-"""Where dimension rows come from, and how they are kept near the stream."""
+"""Where dimension rows come from, and how they are kept near the stream.
+
+Each function returns a frozen value that says where a table is; nothing is read until a join is
+defined (the table's columns) or runs (its rows).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rivermouth.spec.durations import Duration
+    from rivermouth.tables.geojson_file import GeoJSONFile
+    from rivermouth.tables.geopackage_file import GeoPackageLayer
+    from rivermouth.tables.parquet_files import ParquetFiles
+    from rivermouth.tables.postgresql.table import PostgresTable
+
+__all__ = ["geojson", "geopackage", "parquet", "postgres"]
+
+# A module here never has the name of a function: importing it would put it in the function's place.
+
+
+def geojson(path: str | os.PathLike[str]) -> GeoJSONFile:
+    """The features of a GeoJSON file, in the file's order.
+
+    A FeatureCollection, a Feature, a bare geometry, or one of these a line. The properties become
+    columns of the type that all their values share; one that is null everywhere becomes text. The
+    features' ``id`` becomes a column ``id``, unless a property has that name. Geometries are in
+    column ``geometry``: longitude and latitude (SRID 4326), or what a ``crs`` member of the older
+    GeoJSON names. A null geometry stays null; one that cannot be read is a `TableInvalid`.
+
+    Parameters
+    ----------
+    path
+        A local path, or a URI that ``pyarrow.fs`` knows.
+
+    Examples
+    --------
+    >>> geojson("/data/districts.geojson")
+    GeoJSONFile(path='/data/districts.geojson')
+    """
+    from rivermouth.tables.files import located
+    from rivermouth.tables.geojson_file import GeoJSONFile
+
+    return GeoJSONFile(located(path))
+
+
+def geopackage(path: str | os.PathLike[str], layer: str | None = None) -> GeoPackageLayer:
+    """The rows of a GeoPackage layer, by primary key.
+
+    The geometry column is called ``geometry`` whatever the file calls it, in the layer's EPSG
+    code; the primary key is a column like the others. DATETIME is read as a timestamp in UTC.
+
+    Parameters
+    ----------
+    path
+        A local path; the file is opened read-only.
+    layer
+        A table of ``gpkg_contents``. None: the only one with geometries; several are a
+        `TableMissing` that lists them.
+
+    Examples
+    --------
+    >>> geopackage("/data/city.gpkg", layer="zones")
+    GeoPackageLayer(path='/data/city.gpkg', layer='zones')
+    """
+    from rivermouth.tables.files import located
+    from rivermouth.tables.geopackage_file import GeoPackageLayer
+
+    return GeoPackageLayer(located(path), layer)
+
+
+def parquet(
+    path: str | os.PathLike[str], geometry: str | Sequence[str] | None = None
+) -> ParquetFiles:
+    """The rows of a Parquet file, or of a folder of them in the order of their paths.
+
+    Geometry columns keep their names. They are found where the file describes them: as GeoParquet
+    (WKB or one of the native encodings), as Parquet's GEOMETRY or GEOGRAPHY type, or as the Arrow
+    extension ``geoarrow.wkb``. A description without a ``crs`` means longitude and latitude (SRID
+    4326); one whose ``crs`` has no EPSG code gives SRID 0, not known. Folders named
+    ``column=value`` add that column.
+
+    Parameters
+    ----------
+    path
+        A file or folder; a local path, or a URI that ``pyarrow.fs`` knows.
+    geometry
+        Columns of WKB that the file does not describe; their SRID is not known.
+
+    Examples
+    --------
+    >>> parquet("s3://bucket/zones/", geometry="shape")
+    ParquetFiles(path='s3://bucket/zones/', geometry=('shape',))
+    """
+    from rivermouth.tables.files import located
+    from rivermouth.tables.parquet_files import ParquetFiles
+
+    named = (geometry,) if isinstance(geometry, str) else tuple(geometry or ())
+    return ParquetFiles(located(path), named)
+
+
+def postgres(
+    url: str,
+    table: str,
+    *,
+    connect_timeout: Duration | None = "10 seconds",
+    statement_timeout: Duration | None = "5 minutes",
+) -> PostgresTable:
+    """A table or view in PostgreSQL, PostGIS's geometry and geography columns included.
+
+    Rows come by primary key, or else in the order in which they lie in the table; a view has no
+    order of its own. Geometries are read as WKB, in the SRID that their type states or that all
+    rows share. ``numeric(p, s)`` is read as a decimal, ``numeric`` without bounds as a double;
+    ``uuid``, ``json`` and enumerations as text. A type that is not known is a `TableInvalid` that
+    names the column: cast it in a view.
+
+    With ``cache=rm.external()`` PostGIS answers each batch of records with one statement. Give
+    the geometry column a GiST index; for ``meters=``, one on its geography::
+
+        CREATE INDEX ON zones USING gist (geom);
+        CREATE INDEX ON stops USING gist (geography(geom));
+
+    Parameters
+    ----------
+    url
+        ``postgresql://user:password@host:port/database``, or libpq's ``key=value`` text. The
+        password is shown nowhere, but travels to the workers.
+    table
+        ``"table"`` or ``"schema.table"``, as it is written in the catalog; a name that holds a
+        dot in double quotes.
+    connect_timeout
+        How long to wait for the server; a ``connect_timeout`` in the url goes first. None: for
+        ever.
+    statement_timeout
+        How long one statement may take. None: for ever.
+
+    Examples
+    --------
+    >>> postgres("postgresql://ann:secret@db.example/city", "public.zones")
+    PostgresTable('public.zones' of ann@db.example:5432/city)
+    """
+    from rivermouth.errors import SessionError
+    from rivermouth.spec.durations import positive_seconds
+
+    try:
+        from rivermouth.tables.postgresql.access import Access
+        from rivermouth.tables.postgresql.table import PostgresTable
+    except ImportError as error:
+        raise SessionError(
+            "tables.postgres",
+            "the driver psycopg cannot be imported",
+            there=str(error),
+            todo="Install it: pip install 'rivermouth[postgres]'.",
+        ) from error
+    access = Access(
+        url,
+        positive_seconds(connect_timeout, where="tables.postgres(connect_timeout=)"),
+        positive_seconds(statement_timeout, where="tables.postgres(statement_timeout=)"),
+    )
+    return PostgresTable(access, table)

@@ -1,0 +1,223 @@
+"""What the server says of a table: its columns, the order of its rows, where its places are."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+from psycopg import sql
+
+from rivermouth.errors import DefinitionError, TableInvalid, TableMissing, did_you_mean
+from rivermouth.tables.crs import WGS84
+from rivermouth.tables.postgresql.access import WHERE
+from rivermouth.tables.postgresql.kinds import Kind, kind_of
+from rivermouth.tables.source import geometry_field
+
+#: rows up to which a table is walked row by row for each batch of events
+FEW = 64
+
+_NAME = re.compile(r'(?:"((?:[^"]|"")+)"|([^".]+))(?:\.|$)')
+_HAS_ROW_PLACES = "rmp"  # tables, materialised views, partitioned tables: their rows have a ctid
+
+_RELATION = """
+SELECT c.oid, n.nspname, c.relname, c.relkind, ARRAY(
+    SELECT a.attname::text FROM pg_index i
+    CROSS JOIN LATERAL unnest(i.indkey) WITH ORDINALITY AS k(attnum, place)
+    JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
+    WHERE i.indrelid = c.oid AND i.indisprimary ORDER BY k.place)
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE c.oid = to_regclass(%s) AND c.relkind IN ('r', 'p', 'v', 'm', 'f')
+"""
+# A domain is what it is made of.
+_COLUMNS = """
+WITH RECURSIVE typed AS (
+    SELECT attnum, attname, atttypid AS type, atttypmod AS modifier, attcollation
+    FROM pg_attribute WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped
+    UNION ALL
+    SELECT attnum, attname, typbasetype, typtypmod, attcollation
+    FROM typed JOIN pg_type t ON t.oid = type WHERE typtype = 'd')
+SELECT attname, typname, typtype = 'e', modifier, format_type(type, modifier),
+       coalesce(collisdeterministic, true)
+FROM typed JOIN pg_type t ON t.oid = type LEFT JOIN pg_collation c ON c.oid = attcollation
+WHERE t.typtype <> 'd' ORDER BY attnum
+"""
+_TABLE_NAMES = """
+SELECT CASE WHEN pg_table_is_visible(c.oid) THEN relname ELSE nspname || '.' || relname END
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE relkind IN ('r', 'p', 'v', 'm', 'f')
+  AND nspname NOT IN ('pg_catalog', 'information_schema') ORDER BY 1
+"""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column: its Arrow field, how it is read and compared.
+
+    `geometry` and `points` are of use for places only: the name of PostGIS's type, and whether all
+    values are points.
+    """
+
+    field: pa.Field
+    kind: Kind
+    srid: int = 0
+    geometry: str | None = None
+    points: bool = False
+
+    def at(self, alias: str) -> sql.Identifier:
+        """The column, in the table called `alias`."""
+        return sql.Identifier(alias, self.field.name)
+
+    def read(self, alias: str) -> sql.Composed:
+        """The expression that reads it."""
+        return sql.SQL(self.kind.read).format(self.at(alias))
+
+    def key(self, alias: str) -> sql.Composed:
+        """The expression that is compared with an event's key."""
+        return sql.SQL(self.kind.key).format(self.at(alias))
+
+
+@dataclass(frozen=True)
+class Description:
+    """A table as the server describes it.
+
+    Parameters
+    ----------
+    relation
+        Its name, to be used in a statement.
+    columns
+        By name, in the table's order.
+    order
+        The names that say in which order rows come: the primary key, or the rows' places in the
+        file; empty for a view, which has neither.
+    few
+        Whether it has at most `FEW` rows.
+    """
+
+    relation: sql.Identifier
+    columns: dict[str, Column]
+    order: tuple[str, ...]
+    few: bool
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns' Arrow fields."""
+        return pa.schema([column.field for column in self.columns.values()])
+
+    def ordered(self, alias: str) -> list[sql.Identifier]:
+        """What rows are sorted by, in the table called `alias`."""
+        return [sql.Identifier(alias, name) for name in self.order]
+
+
+def parts_of(table: str) -> tuple[str, ...]:
+    """The names in ``table``, ``schema.table``, or either in double quotes, as they are written.
+
+    Examples
+    --------
+    >>> parts_of("public.zones"), parts_of('"two.dots"')
+    (('public', 'zones'), ('two.dots',))
+    """
+    found = _NAME.findall(table)
+    whole = "".join(match[0] for match in _NAME.finditer(table)) == table
+    if not 1 <= len(found) <= 2 or not whole or table.endswith("."):
+        raise DefinitionError(
+            WHERE,
+            f"{table!r} does not name a table",
+            todo="Write 'table' or 'schema.table', in double quotes a name that holds a dot.",
+        )
+    return tuple(quoted.replace('""', '"') or plain for quoted, plain in found)
+
+
+def describe(connection: psycopg.Connection[Any], table: str) -> Description:
+    """What the server says of `table`."""
+    wanted = sql.Identifier(*parts_of(table))
+    found = connection.execute(_RELATION, [wanted.as_string(connection)]).fetchone()
+    if found is None:
+        raise _missing(connection, table)
+    oid, schema, name, relkind, primary_key = found
+    relation = sql.Identifier(schema, name)
+    columns = {
+        row[0]: _column(connection, table, relation, *row)
+        for row in connection.execute(_COLUMNS, [oid])
+    }
+    places = ("tableoid", "ctid") if relkind in _HAS_ROW_PLACES else ()
+    few = bool(places) and _count_up_to(connection, relation, FEW + 1) <= FEW
+    return Description(relation, columns, tuple(primary_key) or places, few)
+
+
+def _missing(connection: psycopg.Connection[Any], table: str) -> TableMissing:
+    names = [name for (name,) in connection.execute(_TABLE_NAMES)]
+    return TableMissing(
+        WHERE,
+        f"there is no table {table!r}",
+        there=f"{connection.info.user} sees {names[:8]}" + (" and more" if len(names) > 8 else ""),
+        todo=did_you_mean(table, names) or "Check the name, and which schema it is in.",
+    )
+
+
+def _column(
+    connection: psycopg.Connection[Any],
+    table: str,
+    relation: sql.Identifier,
+    name: str,
+    type_name: str,
+    is_enum: bool,
+    modifier: int,
+    written: str,
+    by_bytes: bool,
+) -> Column:
+    kind = kind_of(type_name, modifier, is_enum=is_enum)
+    if kind is None:
+        raise TableInvalid(
+            WHERE,
+            f"column {name!r} of {table} is of type {written}, which is not known here",
+            todo=f"Make a view that leaves it out or casts it, as in {name}::text.",
+        )
+    if type_name in ("geometry", "geography"):
+        srid, points = _reference_system(connection, table, relation, name, type_name, modifier)
+        return Column(geometry_field(name, srid), kind, srid, type_name, points)
+    if not by_bytes:  # a collation in which different bytes may be equal
+        kind = Kind(kind.arrow, kind.sent, kind.read, kind.key + ' COLLATE "C"')
+    return Column(pa.field(name, kind.arrow), kind)
+
+
+def _reference_system(
+    connection: psycopg.Connection[Any],
+    table: str,
+    relation: sql.Identifier,
+    name: str,
+    type_name: str,
+    modifier: int,
+) -> tuple[int, bool]:
+    """The SRID of a geometry column, and whether it holds points only.
+
+    Both are stated by a type such as geometry(Point, 4326); where it is not, the rows are asked.
+    """
+    srid, shape = connection.execute(
+        "SELECT postgis_typmod_srid(%s), postgis_typmod_type(%s)", [modifier, modifier]
+    ).fetchone() or (0, "")
+    if type_name == "geography":
+        srid = srid or WGS84
+    if srid and shape.lower() != "geometry":
+        return srid, shape.lower().startswith("point")
+    lowest, highest, points = connection.execute(
+        sql.SQL(
+            "SELECT min(ST_SRID({0}::geometry)), max(ST_SRID({0}::geometry)),"
+            " bool_and(GeometryType({0}) = 'POINT') FROM {1}"
+        ).format(sql.Identifier(name), relation)
+    ).fetchone() or (0, 0, True)
+    if lowest != highest:
+        raise TableInvalid(
+            WHERE,
+            f"column {name!r} of {table} holds more than one SRID, from {lowest} to {highest}",
+            todo=f"Bring them into one, as in ST_Transform({name}, {highest}).",
+        )
+    return srid or highest or 0, points is not False
+
+
+def _count_up_to(connection: psycopg.Connection[Any], relation: sql.Identifier, limit: int) -> int:
+    statement = sql.SQL("SELECT count(*) FROM (SELECT FROM {} LIMIT %s) AS rows").format(relation)
+    (count,) = connection.execute(statement, [limit]).fetchone() or (0,)
+    return int(count)

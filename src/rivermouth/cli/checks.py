@@ -143,8 +143,8 @@ class Requirement:
 
         Examples
         --------
-        >>> spark = Requirement("pyspark", "4.3", "4.4", None)
-        >>> [spark.admits(version) for version in ("4.2.9", "4.3.0", "4.3.10", "4.4.0", "4.10")]
+        >>> pyspark = Requirement("pyspark", "4.3", "4.4", None)
+        >>> [pyspark.admits(version) for version in ("4.2.9", "4.3.0", "4.3.10", "4.4.0", "4.10")]
         [False, True, True, False, False]
         """
         number = _numbers(version)

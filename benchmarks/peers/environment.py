@@ -1,0 +1,80 @@
+"""Environments of their own for peers: a venv and a folder of jars under ``.cache/peers/NAME``.
+
+Packages come from wherever pip and Maven are set up to look; nothing here names a host.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.machine import ROOT
+
+COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy"
+
+
+class PeerUnavailable(RuntimeError):
+    """A peer cannot be had on this machine; the benchmark goes on without it and says so."""
+
+
+@dataclass(frozen=True)
+class Environment:
+    """What a peer needs, pinned: Python packages and Maven coordinates."""
+
+    name: str
+    packages: Sequence[str]
+    jars: Sequence[str] = ()
+
+    @property
+    def folder(self) -> Path:
+        """Where it is kept."""
+        return ROOT / ".cache" / "peers" / self.name
+
+    @property
+    def python(self) -> Path:
+        """Its interpreter."""
+        return self.folder / "venv" / "bin" / "python"
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """Package and artifact names with their versions, for the JSON."""
+        pins = dict(package.split("==") for package in self.packages)
+        return pins | {jar.split(":")[1]: jar.split(":")[2] for jar in self.jars}
+
+    def jar_paths(self) -> list[Path]:
+        """Where the jars are, once made."""
+        return [self.folder / "jars" / "{1}-{2}.jar".format(*jar.split(":")) for jar in self.jars]
+
+    def make(self) -> Environment:
+        """Make the environment where it is missing; itself.
+
+        Raises
+        ------
+        PeerUnavailable
+            When a package or jar cannot be had here.
+        """
+        stamp = self.folder / "_made"
+        wanted = "\n".join((*self.packages, *self.jars))
+        if stamp.exists() and stamp.read_text() == wanted:
+            return self
+        _run(sys.executable, "-m", "venv", str(self.folder / "venv"))
+        pip = (str(self.python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
+        _run(*pip, *self.packages)
+        for jar in self.jars:
+            out = f"-DoutputDirectory={self.folder / 'jars'}"
+            _run("mvn", "-B", "-q", COPY, f"-Dartifact={jar}", out)
+        stamp.write_text(wanted)
+        return self
+
+
+def _run(program: str, *words: str) -> None:
+    if shutil.which(program) is None:
+        raise PeerUnavailable(f"{program} is not on the PATH")
+    done = subprocess.run([program, *words], capture_output=True, text=True, check=False)
+    if done.returncode:
+        said = (done.stderr or done.stdout).strip().splitlines()
+        raise PeerUnavailable(f"{program} {words[-1]}: {said[-1] if said else 'failed'}")

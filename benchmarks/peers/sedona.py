@@ -1,0 +1,100 @@
+"""Apache Sedona on Spark: the stream-static ST_Contains join of T-Drive with the districts.
+
+This file is both ends: `start` makes the environment and starts the peer from a benchmark;
+``python -m benchmarks.peers.sedona FOLDER DISTRICTS CORES`` is the peer, in that environment.
+
+Two forms. ``subdivided`` cuts every polygon into pieces of at most 128 vertices first, which is
+the form its makers advise for complex polygons: without it a polygon's bytes are copied into every
+joined row. ``whole`` joins the polygons as they are. Both sides that can be prepared once are: the
+table of pieces is cached before the stream starts. The join is inner and brings one column, the
+cheapest that answers the question.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from benchmarks import streams
+from benchmarks.peers.environment import Environment
+from benchmarks.runner import Runner, serve
+
+SEDONA = Environment(
+    "sedona",
+    packages=("pyspark==4.0.5", "apache-sedona==1.8.0"),
+    jars=(
+        "org.apache.sedona:sedona-spark-shaded-4.0_2.13:1.8.0",
+        "org.datasyslab:geotools-wrapper:1.8.0-33.1",
+    ),
+)
+VERTICES = 128
+CONF = {
+    "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
+    "spark.kryo.registrator": "org.apache.sedona.core.serde.SedonaKryoRegistrator",
+    "spark.sql.extensions": "org.apache.sedona.sql.SedonaSqlExtensions",
+}
+
+
+def start(folder: Path, districts: Path, *, cores: int) -> Runner:
+    """The peer as a runner; makes its environment if need be (about two minutes, once)."""
+    python = SEDONA.make().python
+    words = (str(folder), str(districts), str(cores))
+    return Runner(__spec__.name, *words, name=f"sedona-{cores}", python=python)
+
+
+def main(folder: str, districts: str, cores: str) -> None:
+    """The peer itself: answers ``{"form": ..., "files": ..., "check": ...}``."""
+    spark = _session(int(cores))
+    tables = {form: _table(spark, districts, form) for form in ("subdivided", "whole")}
+    hello = {"pieces": {form: table.count() for form, table in tables.items()}}
+
+    def answer(request: dict[str, Any]) -> dict[str, Any]:
+        joined = _join(streams.read(spark, folder, request["files"]), tables[request["form"]])
+        if request.get("check"):
+            joined = _observed(joined)
+        return streams.drain(joined, Path(folder).parent / "checkpoints")
+
+    serve(answer, hello)
+    spark.stop()
+
+
+def _session(cores: int) -> Any:
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName("sedona").master(f"local[{cores}]")
+    jars = ",".join(str(path) for path in SEDONA.jar_paths())
+    for key, value in (streams.CONF | CONF | {"spark.jars": jars}).items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    # what SedonaContext.create does, without the pandas and geopandas it imports
+    spark._jvm.org.apache.sedona.spark.SedonaContext.create(spark._jsparkSession, "python")
+    return spark
+
+
+def _table(spark: Any, districts: str, form: str) -> Any:
+    features = spark.read.option("multiLine", True).json(districts)
+    shapes = features.selectExpr("explode(features) AS f").selectExpr(
+        "f.properties.district AS district", "ST_GeomFromGeoJSON(to_json(f.geometry)) AS shape"
+    )
+    if form == "subdivided":
+        shapes = shapes.selectExpr("district", f"ST_SubDivideExplode(shape, {VERTICES}) AS shape")
+    return shapes.cache()
+
+
+def _join(events: Any, table: Any) -> Any:
+    from pyspark.sql import functions as sf
+
+    inside = sf.expr("ST_Contains(shape, ST_Point(lon, lat))")
+    return events.join(sf.broadcast(table), inside, "inner").drop("shape")
+
+
+def _observed(joined: Any) -> Any:
+    from pyspark.sql import functions as sf
+
+    return joined.observe("check", sf.count(sf.lit(1)).alias("rows"))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,69 @@
+"""A folder of equal Parquet files as a stream: one file a micro-batch, a sink that keeps nothing.
+
+PySpark and the standard library only: peers import this in their own environments.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+#: the same for us and for peers
+CONF = {
+    "spark.ui.enabled": "false",
+    "spark.driver.memory": "3g",
+    "spark.sql.shuffle.partitions": "2",
+    # a file is cut into as many tasks as there are cores, however small it is
+    "spark.sql.files.openCostInBytes": "1",
+    "spark.sql.session.timeZone": "UTC",
+}
+
+
+def read(spark: SparkSession, folder: str, files: int) -> DataFrame:
+    """The first `files` files of `folder` as a stream."""
+    wanted = ",".join(f"{number:03d}" for number in range(files))
+    schema = spark.read.parquet(folder).schema
+    return (
+        spark.readStream.schema(schema)
+        .option("maxFilesPerTrigger", 1)
+        .option("pathGlobFilter", f"part-{{{wanted}}}.parquet")
+        .parquet(folder)
+    )
+
+
+def drain(frame: DataFrame, scratch: Path) -> dict[str, Any]:
+    """Run the stream to its end; wall seconds, rows in and out, and what it observed.
+
+    ``observed`` sums each observed number over the batches.
+    """
+    scratch.mkdir(parents=True, exist_ok=True)
+    checkpoint = tempfile.mkdtemp(dir=scratch)
+    start = time.perf_counter()
+    query = (
+        frame.writeStream.format("noop")
+        .option("checkpointLocation", checkpoint)
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    wall = time.perf_counter() - start
+    batches = [batch for batch in query.recentProgress if batch.numInputRows]
+    shutil.rmtree(checkpoint)
+    observed: dict[str, int] = {}
+    for batch in batches:
+        for row in batch.observedMetrics.values():
+            for key, value in row.asDict().items():
+                observed[key] = observed.get(key, 0) + (value or 0)
+    return {
+        "wall_s": wall,
+        "batches": len(batches),
+        "rows_in": sum(batch.numInputRows for batch in batches),
+        "rows_out": sum(batch.sink.numOutputRows for batch in batches),
+        "observed": observed,
+    }

@@ -1,0 +1,207 @@
+"""The benchmarks' own ground: what it counts, how it alternates, what it writes down."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from benchmarks import accounting, harness
+from benchmarks.runner import Runner, RunnerFailed
+
+BURN = """
+import time
+def burn(seconds):
+    end = time.process_time() + seconds
+    while time.process_time() < end: sum(range(1000))
+"""
+
+
+def python(code: str) -> subprocess.Popen[str]:
+    """A process that runs `code`, with pipes to talk to it."""
+    return subprocess.Popen(
+        [sys.executable, "-c", BURN + code],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def used_when_ready(code: str) -> float:
+    """CPU seconds of the tree of ``code`` at the moment it says "ready"."""
+    with python(code + "\nprint('ready', flush=True)\ninput()") as process:
+        assert process.stdout.readline() == "ready\n"
+        used = accounting.cpu_seconds(process.pid)
+        process.communicate("\n")
+    return used
+
+
+def test_a_child_that_burned_a_second_and_was_waited_for_is_counted():
+    code = "import subprocess, sys\nsubprocess.run([sys.executable, '-c', BURN + 'burn(1)'])"
+    assert 1.0 <= used_when_ready(f"BURN = {BURN!r}\n{code}") < 1.6
+
+
+def test_a_grandchild_that_ended_under_a_child_that_lives_is_counted_once():
+    code = """
+import os, time
+reader, writer = os.pipe()
+if os.fork() == 0:                                   # the child: forks like Spark's daemon
+    if os.fork() == 0:
+        burn(0.5); os._exit(0)
+    os.wait(); os.write(writer, b'x'); time.sleep(60)
+os.read(reader, 1)
+import atexit, signal; atexit.register(os.killpg, 0, signal.SIGKILL)
+"""
+    used = used_when_ready("import os; os.setpgid(0, 0)\n" + code)
+    assert 0.5 <= used < 0.9
+
+
+def test_a_child_that_ended_and_was_not_waited_for_is_counted():
+    code = """
+import os, time
+if os.fork() == 0:
+    burn(0.5); os._exit(0)
+os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)      # it has ended, and stays a zombie
+"""
+    assert 0.5 <= used_when_ready(code) < 0.9
+
+
+def test_an_orphan_stays_in_the_tree_of_an_ancestor_that_adopts():
+    code = """
+import os, sys
+sys.path.insert(0, os.getcwd())
+from benchmarks.accounting import adopt_orphans
+adopt_orphans()
+reader, writer = os.pipe()
+if os.fork() == 0:
+    if os.fork() == 0:
+        burn(0.5); os.write(writer, b'x'); os._exit(0)
+    os._exit(0)                                      # leaves the grandchild alone
+os.wait(); os.read(reader, 1)
+"""
+    assert 0.5 <= used_when_ready(code) < 1.2
+
+
+def test_counting_while_children_come_and_go_never_goes_back():
+    code = """
+import os
+print('ready', flush=True)
+while True:
+    if os.fork() == 0:
+        burn(0.01); os._exit(0)
+    os.wait()
+"""
+    with python(code) as process:
+        process.stdout.readline()
+        looks = []
+        end = time.monotonic() + 1.5
+        while time.monotonic() < end:
+            looks.append(accounting.cpu_seconds(process.pid))
+        process.send_signal(signal.SIGKILL)
+    assert len(looks) > 10
+    assert looks == sorted(looks)
+
+
+def test_there_is_no_time_in_a_tree_that_is_gone():
+    process = python("")
+    process.communicate("")
+    assert accounting.cpu_seconds(process.pid) == 0
+
+
+def test_a_name_with_blanks_and_parentheses_is_read():
+    stat = "7 (a) (b c)) S 3 7 7 0 -1 0 1 2 3 4 100 200 300 400 20 0 1 0 55 0 0"
+    process = accounting._parse(stat)
+    assert (process.pid, process.parent, process.started) == (7, 3, 55)
+    assert process.name == "a) (b c)"
+    assert process.seconds == pytest.approx(1000 * accounting.TICK)
+
+
+def test_memory_tells_private_pages_from_shared_ones():
+    kept = bytearray(os.urandom(1 << 20) * 32)
+    found = accounting.memory(os.getpid())
+    assert found["private"] >= len(kept)
+    assert found["rss"] == found["private"] + found["shared"]
+    assert found["private"] <= found["pss"] <= found["rss"]
+
+
+def test_rounds_alternate_and_warm_up_is_thrown_away():
+    order = []
+
+    def case(name):
+        def run():
+            order.append(name)
+            return {"s": float(len(order))}
+
+        return run
+
+    rows = harness.interleave({"a": case("a"), "b": case("b")}, runs=3, warmup=1)
+    assert "".join(order) == "ab" + "ab" + "ba" + "ab"
+    assert rows[0]["s"] == 6.0
+    assert rows[0]["spread"]["s"] == [3.0, 7.0]
+    assert rows[1]["runs"] == 3
+
+
+def test_a_result_carries_all_that_is_needed_to_repeat_it(tmp_path):
+    path = harness.save(
+        "it", [{"case": "a", "s": 1}], folder=tmp_path, peers={"sedona": "1.8.0"}, seed=7, data="d"
+    )
+    found = json.loads(path.read_text())
+    assert found["rows"] == [{"case": "a", "s": 1}]
+    assert {found["seed"], found["data"], found["name"]} == {7, "d", "it"}
+    assert found["machine"].keys() == {"cpu", "cores", "memory_gb", "kernel", "load_before"}
+    assert {"python", "java", "pyspark", "shapely", "geos", "sedona"} <= found["versions"].keys()
+    assert found["command"]
+    assert found["commit"]
+    assert found["date"]
+
+
+def test_a_quick_run_never_lands_among_the_results(tmp_path, monkeypatch):
+    monkeypatch.setattr(harness, "CACHE", tmp_path)
+    path = harness.save("it", [], quick=True)
+    assert path == tmp_path / "quick" / "it.json"
+    assert json.loads(path.read_text())["quick"] is True
+
+
+def test_absent_data_is_a_skip_with_a_word(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(harness, "DATA", tmp_path)
+    with pytest.raises(SystemExit) as left:
+        harness.data("points.parquet")
+    assert left.value.code == 0
+    said = capsys.readouterr().err
+    assert said == f"skipped: this benchmark reads {tmp_path}/points.parquet, which is not there\n"
+
+
+ECHO = """
+from benchmarks.runner import serve
+def answer(request):
+    print("noise on standard output")
+    if request["burn"] < 0: raise ValueError("cannot burn less than nothing")
+    import time
+    end = time.process_time() + request["burn"]
+    while time.process_time() < end: pass
+    return {"burned": request["burn"]}
+serve(answer, {"hello": "there"})
+"""
+
+
+@pytest.fixture
+def echo(tmp_path, monkeypatch):
+    (tmp_path / "echo_runner.py").write_text(ECHO)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with Runner("echo_runner", name="test-echo") as runner:
+        yield runner
+
+
+def test_a_runner_answers_past_any_noise_and_is_measured_from_outside(echo):
+    assert echo.hello == {"hello": "there"}
+    assert echo.ask(burn=0) == {"burned": 0}
+    found = echo.measure(burn=0.3)
+    assert found["burned"] == 0.3
+    assert 0.29 <= found["cpu_s"] < 0.5
+
+
+def test_a_runner_that_fails_says_why(echo):
+    with pytest.raises(RunnerFailed, match="ValueError: cannot burn less than nothing"):
+        echo.ask(burn=-1)

@@ -65,6 +65,12 @@ def expected(files: int) -> dict[str, int]:
     return {name: sum(part[name] for part in truth()[:files]) for name in names}
 
 
+def rows(files: int) -> int:
+    """How many rows the first `files` files hold."""
+    paths = sorted(tdrive_files().glob("part-*.parquet"))[:files]
+    return sum(pq.read_metadata(path).num_rows for path in paths)
+
+
 def _within(part: pa.Table) -> dict[str, int]:
     lon, lat = part["lon"].to_numpy(), part["lat"].to_numpy()
     names, shapes = districts()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,10 +38,16 @@ def read(spark: SparkSession, folder: str, files: int) -> DataFrame:
     )
 
 
-def drain(frame: DataFrame, scratch: Path) -> dict[str, Any]:
-    """Run the stream to its end; wall seconds, rows in and out, and what it observed.
+def counted(frame: DataFrame, column: str, values: list[str]) -> DataFrame:
+    """The same stream, which also counts the rows that hold each of `values` in `column`."""
+    from pyspark.sql import functions as sf
 
-    ``observed`` sums each observed number over the batches.
+    counts = [sf.count_if(sf.col(column) == value).alias(value) for value in values]
+    return frame.observe("counts", *counts)
+
+
+def drain(frame: DataFrame, scratch: Path) -> dict[str, Any]:
+    """Run the stream to its end; wall seconds, rows in and out, and the sums of what it `counted`.
     """
     scratch.mkdir(parents=True, exist_ok=True)
     checkpoint = tempfile.mkdtemp(dir=scratch)
@@ -55,15 +62,14 @@ def drain(frame: DataFrame, scratch: Path) -> dict[str, Any]:
     wall = time.perf_counter() - start
     batches = [batch for batch in query.recentProgress if batch.numInputRows]
     shutil.rmtree(checkpoint)
-    observed: dict[str, int] = {}
+    counts = Counter[str]()
     for batch in batches:
-        for row in batch.observedMetrics.values():
-            for key, value in row.asDict().items():
-                observed[key] = observed.get(key, 0) + (value or 0)
+        if row := batch.observedMetrics.get("counts"):
+            counts.update(row.asDict())
     return {
         "wall_s": wall,
         "batches": len(batches),
         "rows_in": sum(batch.numInputRows for batch in batches),
         "rows_out": sum(batch.sink.numOutputRows for batch in batches),
-        "observed": observed,
+        "counts": dict(counts),
     }

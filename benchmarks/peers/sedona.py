@@ -1,7 +1,7 @@
 """Apache Sedona on Spark: the stream-static ST_Contains join of T-Drive with the districts.
 
 This file is both ends: `start` makes the environment and starts the peer from a benchmark;
-``python -m benchmarks.peers.sedona FOLDER DISTRICTS CORES`` is the peer, in that environment.
+``python -m benchmarks.peers.sedona DISTRICTS CORES`` is the peer, in that environment.
 
 Two forms. ``subdivided`` cuts every polygon into pieces of at most 128 vertices first, which is
 the form its makers advise for complex polygons: without it a polygon's bytes are copied into every
@@ -18,7 +18,7 @@ from typing import Any
 
 from benchmarks import streams
 from benchmarks.peers.environment import Environment
-from benchmarks.runner import Runner, serve
+from benchmarks.runner import ROOT, Runner, serve
 
 SEDONA = Environment(
     "sedona",
@@ -36,24 +36,24 @@ CONF = {
 }
 
 
-def start(folder: Path, districts: Path, *, cores: int) -> Runner:
+def start(districts: Path, *, cores: int) -> Runner:
     """The peer as a runner; makes its environment if need be (about two minutes, once)."""
     python = SEDONA.make().python
-    words = (str(folder), str(districts), str(cores))
-    return Runner(__spec__.name, *words, name=f"sedona-{cores}", python=python)
+    return Runner(__spec__.name, str(districts), str(cores), name=f"sedona-{cores}", python=python)
 
 
-def main(folder: str, districts: str, cores: str) -> None:
-    """The peer itself: answers ``{"form": ..., "files": ..., "check": ...}``."""
+def main(districts: str, cores: str) -> None:
+    """The peer itself: answers ``{"case", "folder", "files", "count"}``."""
     spark = _session(int(cores))
     tables = {form: _table(spark, districts, form) for form in ("subdivided", "whole")}
     hello = {"pieces": {form: table.count() for form, table in tables.items()}}
 
     def answer(request: dict[str, Any]) -> dict[str, Any]:
-        joined = _join(streams.read(spark, folder, request["files"]), tables[request["form"]])
-        if request.get("check"):
-            joined = _observed(joined)
-        return streams.drain(joined, Path(folder).parent / "checkpoints")
+        points = streams.read(spark, request["folder"], request["files"])
+        joined = _join(points, tables[request["case"]])
+        if names := request.get("count"):
+            joined = streams.counted(joined, "district", names)
+        return streams.drain(joined, ROOT / ".cache" / "bench" / "checkpoints")
 
     serve(answer, hello)
     spark.stop()
@@ -88,12 +88,6 @@ def _join(events: Any, table: Any) -> Any:
 
     inside = sf.expr("ST_Contains(shape, ST_Point(lon, lat))")
     return events.join(sf.broadcast(table), inside, "inner").drop("shape")
-
-
-def _observed(joined: Any) -> Any:
-    from pyspark.sql import functions as sf
-
-    return joined.observe("check", sf.count(sf.lit(1)).alias("rows"))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,120 @@
+"""What is measured on a stream of points, each a function DataFrame -> DataFrame.
+
+The workers import this module too: what they need of it is kept between batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import shapely
+
+from benchmarks import events
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+Frame = Callable[["DataFrame"], "DataFrame"]
+Batches = Iterator[pa.RecordBatch]
+
+
+def scan(points: DataFrame) -> DataFrame:
+    """Nothing: Spark reads the file and the sink throws the rows away."""
+    return points
+
+
+def identity(points: DataFrame) -> DataFrame:
+    """Rows through Python and back, as they are."""
+    return points.mapInArrow(_same, points.schema)
+
+
+def identity_with_district(points: DataFrame) -> DataFrame:
+    """Rows through Python and back with one more string column: what any join must cost."""
+    return points.mapInArrow(_constant, _with_district(points))
+
+
+def loop_over_batch(points: DataFrame) -> DataFrame:
+    """The plain method, vectorised: each polygon in turn against all points of an Arrow batch."""
+    return points.mapInArrow(partial(_located, locate=_loop_over_batch), _with_district(points))
+
+
+def loop_over_records(points: DataFrame) -> DataFrame:
+    """The plain method as the paper has it: each record in turn, each polygon until one fits."""
+    return points.mapInArrow(partial(_located, locate=_loop_over_records), _with_district(points))
+
+
+def joined(points: DataFrame, *, plan: str | None = None, index: str | None = None) -> DataFrame:
+    """Our join."""
+    import rivermouth as rm
+
+    return rm.join_table(
+        points,
+        rm.tables.geojson(str(events.data(events.DISTRICTS))),
+        on=rm.within(rm.point("lon", "lat"), "geometry"),
+        how="left",
+        columns=["district"],
+        cache=rm.full(index=index) if index else None,
+        plan=plan,
+    )
+
+
+CASES: dict[str, Frame] = {
+    "scan": scan,
+    "identity": identity,
+    "identity_with_district": identity_with_district,
+    "workers": partial(joined, plan="workers"),
+    "native": partial(joined, plan="native"),
+    "rtree": partial(joined, plan="workers", index="rtree"),
+    "loop_over_batch": loop_over_batch,
+    "loop_over_records": loop_over_records,
+}
+
+
+def _with_district(points: DataFrame) -> Any:
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    return StructType([*points.schema.fields, StructField("district", StringType())])
+
+
+def _same(batches: Batches) -> Batches:
+    yield from batches
+
+
+def _constant(batches: Batches) -> Batches:
+    for batch in batches:
+        yield batch.append_column("district", pa.repeat("朝阳区", batch.num_rows))
+
+
+def _located(batches: Batches, locate: Callable[[Any, Any], Any]) -> Batches:
+    names = pa.array(_districts()[0])
+    for batch in batches:
+        row = locate(batch["lon"].to_numpy(), batch["lat"].to_numpy())
+        yield batch.append_column("district", names.take(pa.array(row, mask=row < 0)))
+
+
+def _loop_over_batch(lon: Any, lat: Any) -> Any:
+    points = shapely.points(lon, lat)
+    row = np.full(len(points), -1)
+    for number, shape in enumerate(_districts()[1]):
+        row[shapely.contains(shape, points)] = number
+    return row
+
+
+def _loop_over_records(lon: Any, lat: Any) -> Any:
+    shapes = _districts()[1]
+    row = np.full(len(lon), -1)
+    for record, place in enumerate(map(shapely.Point, lon, lat)):
+        for number, shape in enumerate(shapes):
+            if shape.contains(place):
+                row[record] = number
+                break
+    return row
+
+
+@cache
+def _districts() -> tuple[list[str], list[Any]]:
+    return events.districts()

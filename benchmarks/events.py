@@ -24,20 +24,23 @@ GROUPS = 4  #: row groups a file, so that it can be read by several tasks
 def tdrive_files() -> Path:
     """The folder with T-Drive as `FILES` Parquet files of equal size, in time order, made once."""
     folder = CACHE / f"tdrive-{FILES}"
-    if (folder / "_made").exists():
-        return folder
-    folder.mkdir(parents=True, exist_ok=True)
-    for number, part in enumerate(tdrive_parts()):
-        rows = -(-part.num_rows // GROUPS)
-        pq.write_table(part, folder / f"part-{number:03d}.parquet", row_group_size=rows)
-    (folder / "_made").touch()
+    if not (folder / "_made").exists():
+        write_parts(pq.read_table(data(TDRIVE)), folder, FILES)
     return folder
 
 
-def tdrive_parts() -> Iterator[pa.Table]:
-    """T-Drive in `FILES` pieces whose sizes differ by one row at most."""
-    table = pq.read_table(data(TDRIVE))
-    cuts = np.linspace(0, table.num_rows, FILES + 1).astype(int)
+def write_parts(table: pa.Table, folder: Path, files: int) -> None:
+    """Cut `table` into so many Parquet files, marked as complete by a file ``_made``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, part in enumerate(parts(table, files)):
+        rows = -(-part.num_rows // GROUPS)
+        pq.write_table(part, folder / f"part-{number:03d}.parquet", row_group_size=rows)
+    (folder / "_made").touch()
+
+
+def parts(table: pa.Table, count: int) -> Iterator[pa.Table]:
+    """`table` in so many pieces whose sizes differ by one row at most."""
+    cuts = np.linspace(0, table.num_rows, count + 1).astype(int)
     for start, stop in pairwise(cuts):
         yield table.slice(start, stop - start).combine_chunks()
 
@@ -54,7 +57,8 @@ def truth() -> list[dict[str, int]]:
     known = CACHE / f"truth-{FILES}-shapely-{shapely.__version__}.json"
     if not known.exists():
         known.parent.mkdir(parents=True, exist_ok=True)
-        known.write_text(json.dumps([_within(part) for part in tdrive_parts()]))
+        tdrive = pq.read_table(data(TDRIVE))
+        known.write_text(json.dumps([_within(part) for part in parts(tdrive, FILES)]))
     found: list[dict[str, int]] = json.loads(known.read_text())
     return found
 

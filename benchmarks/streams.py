@@ -47,8 +47,7 @@ def counted(frame: DataFrame, column: str, values: list[str]) -> DataFrame:
 
 
 def drain(frame: DataFrame, scratch: Path) -> dict[str, Any]:
-    """Run the stream to its end; wall seconds, rows in and out, and the sums of what it `counted`.
-    """
+    """Run the stream to its end: wall seconds, rows in and out, and sums of what it `counted`."""
     scratch.mkdir(parents=True, exist_ok=True)
     checkpoint = tempfile.mkdtemp(dir=scratch)
     start = time.perf_counter()

@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import shapely
 
-from benchmarks import events
+from benchmarks import events, library, questions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-Frame = Callable[["DataFrame"], "DataFrame"]
+Frame = Callable[..., "DataFrame"]
 Batches = Iterator[pa.RecordBatch]
 
 
@@ -62,6 +63,26 @@ def joined(points: DataFrame, *, plan: str | None = None, index: str | None = No
     )
 
 
+def question(points: DataFrame, *, number: int, million: int) -> DataFrame:
+    """A headline question of `questions`, asked by our join."""
+    import rivermouth as rm
+
+    asked = questions.headline(million)[number]
+    return rm.join_table(
+        points,
+        rm.tables.parquet(str(asked.table()), geometry="geometry"),
+        on=asked.place,
+        columns={"row": "id"},
+        plan="workers",
+    )
+
+
+def own_copy(points: DataFrame, *, million: int) -> DataFrame:
+    """Small polygons, where each worker reads the table and builds shapely's tree for itself."""
+    step = partial(_found, table=str(questions.polygons(million).table()))
+    return points.mapInArrow(step, _with("row", points, "long"))
+
+
 CASES: dict[str, Frame] = {
     "scan": scan,
     "identity": identity,
@@ -71,13 +92,19 @@ CASES: dict[str, Frame] = {
     "rtree": partial(joined, plan="workers", index="rtree"),
     "loop_over_batch": loop_over_batch,
     "loop_over_records": loop_over_records,
+    "question": question,
+    "own_copy": own_copy,
 }
 
 
 def _with_district(points: DataFrame) -> Any:
-    from pyspark.sql.types import StringType, StructField, StructType
+    return _with("district", points, "string")
 
-    return StructType([*points.schema.fields, StructField("district", StringType())])
+
+def _with(name: str, points: DataFrame, kind: str) -> Any:
+    from pyspark.sql.types import StructType
+
+    return StructType(list(points.schema.fields)).add(name, kind)
 
 
 def _same(batches: Batches) -> Batches:
@@ -113,6 +140,18 @@ def _loop_over_records(lon: Any, lat: Any) -> Any:
                 row[record] = number
                 break
     return row
+
+
+def _found(batches: Batches, table: str) -> Batches:
+    ask = _own_tree(table)
+    for batch in batches:
+        left, right = ask(batch["x"].to_numpy(), batch["y"].to_numpy())
+        yield batch.take(pa.array(left)).append_column("row", pa.array(right))
+
+
+@cache
+def _own_tree(table: str) -> library.Ask:
+    return library.within(shapely.from_wkb(pq.read_table(table)["geometry"].to_numpy()))
 
 
 @cache

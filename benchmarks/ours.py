@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import sys
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from benchmarks import streams
 from benchmarks.cases import CASES
 from benchmarks.harness import CACHE
 from benchmarks.runner import Runner, serve
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 
 def start(*, cores: int) -> Runner:
@@ -17,13 +22,18 @@ def start(*, cores: int) -> Runner:
 
 
 def main(cores: str) -> None:
-    """The process itself: answers ``{"case", "folder", "files", "count"}``."""
+    """The process itself: answers ``{"case", "options", "folder", "files", "count"}``."""
     from rivermouth.spark.session import local_session
 
     spark = local_session("bench", cores=int(cores), conf=streams.CONF)
 
+    @cache  # a frame defined once loads its table once, as a stream that runs for days does
+    def defined(case: str, options: str, folder: str, files: int) -> DataFrame:
+        return CASES[case](streams.read(spark, folder, files), **json.loads(options))
+
     def answer(request: dict[str, Any]) -> dict[str, Any]:
-        frame = CASES[request["case"]](streams.read(spark, request["folder"], request["files"]))
+        options = json.dumps(request.get("options", {}))
+        frame = defined(request["case"], options, request["folder"], request["files"])
         if names := request.get("count"):
             frame = streams.counted(frame, "district", names)
         return streams.drain(frame, CACHE / "checkpoints")

@@ -41,6 +41,11 @@ class Question:
     library: Callable[[Shapes], library.Ask] | None
     vertices: int | None = None  #: of each shape, where that is the axis
 
+    @property
+    def title(self) -> str:
+        """Tells it from the others: what is asked, of how many rows."""
+        return f"{self.name}, {self.rows:,} rows"
+
     def table(self) -> Path:
         """The table as a Parquet file of ``id`` and WKB ``geometry``, made once."""
         path = CACHE / "tables" / f"{self._slug}.parquet"
@@ -61,7 +66,7 @@ class Question:
 
     @property
     def _slug(self) -> str:
-        return "-".join(re.findall(r"\w+", f"{self.name} {self.rows}"))
+        return "-".join(re.findall(r"\w+", self.title))
 
 
 def headline(million: int = 1_000_000) -> list[Question]:

@@ -1,7 +1,9 @@
 """How fast a point finds its rows: few shapes and many, simple and complex, near and nearest.
 
 The kernels alone, on one core, asked with batches of the size that Spark sends, beside shapely's
-STRtree in the same run. Whatever shapely answers is compared, pair by pair, with our answer.
+STRtree in the same run; whatever shapely answers is compared with our answer pair by pair. Then
+the headline questions as streams inside Spark, beside an identity `mapInArrow` of the same points;
+their rows must be as many as the kernels' pairs.
 """
 
 from __future__ import annotations
@@ -15,9 +17,11 @@ import numpy as np
 import pyarrow as pa
 import shapely
 
+from benchmarks import ours, streams
 from benchmarks.harness import SEED, arguments, interleave, progress, save
 from benchmarks.library import Ask, Floats
-from benchmarks.questions import ZONES, Question, growth, headline
+from benchmarks.questions import FILES, ZONES, Question, growth, headline
+from benchmarks.runner import Runner
 from rivermouth.kernels.matching import Index, Matcher, prepare
 
 RUNS = 3
@@ -43,6 +47,7 @@ def run(question: Question, *, points: int, runs: int) -> list[dict[str, Any]]:
     cases = {form: _case(ask, x[: counts[form]], y[: counts[form]]) for form, ask in asks.items()}
     return [
         {
+            "title": question.title,
             "question": question.name,
             "rows": question.rows,
             "vertices": question.vertices,
@@ -54,6 +59,36 @@ def run(question: Question, *, points: int, runs: int) -> list[dict[str, Any]]:
         | row
         for row in interleave(cases, runs=runs)
     ]
+
+
+def run_in_spark(
+    questions: list[Question], pairs: dict[str, int], *, points: int, runs: int, million: int
+) -> list[dict[str, Any]]:
+    """The questions as streams on two cores: CPU seconds per million points."""
+    with ours.start(cores=2) as runner:
+        cases = {"identity": _streamed(runner, "identity", str(questions[1].stream(points)))}
+        for number, question in enumerate(questions):
+            options = {"number": number, "million": million}
+            folder = str(question.stream(points))
+            cases[question.title] = _streamed(
+                runner, "question", folder, pairs[question.title], options=options
+            )
+        return [row | {"points": points} for row in interleave(cases, runs=runs, warmup=2)]
+
+
+def _streamed(
+    runner: Runner, case: str, folder: str, pairs: int | None = None, **more: Any
+) -> Callable[[], dict[str, float]]:
+    def once() -> dict[str, float]:
+        found = runner.measure(case=case, folder=folder, files=FILES, **more)
+        if pairs is not None and found["rows_out"] != pairs:
+            raise AssertionError(f"{more}: {found['rows_out']} rows, the kernel found {pairs}")
+        return {
+            "cpu_s_per_million": found["cpu_s"] / found["rows_in"] * 1e6,
+            "points_per_s": found["rows_in"] / found["wall_s"],
+        }
+
+    return once
 
 
 def _ours(question: Question, table: dict[str, pa.Array], index: Index) -> Ask:
@@ -103,26 +138,38 @@ def _megabytes(index: Index) -> float:
     return sum(array.nbytes for array in index.arrays.values()) / 1e6
 
 
+def ask_all(questions: list[Question], points: int, runs: int, title: str) -> list[dict[str, Any]]:
+    """The rows of all questions."""
+    rows = []
+    with progress(title, len(questions)) as step:
+        for question in questions:
+            step(question.title)
+            rows += run(question, points=points, runs=runs)
+            gc.collect()
+    return rows
+
+
 def main() -> None:
-    """Ask every question and leave two JSONs: ``shapes``, and ``growth``."""
+    """Ask every question; leave ``shapes``, ``growth`` and ``shapes_in_spark``."""
     given = arguments(__doc__)
-    runs = given.runs or (1 if given.quick else RUNS)
-    top = headline(20_000 if given.quick else 1_000_000)
-    grown = growth(SIZES[:2] if given.quick else SIZES)
+    quick = given.quick
+    runs = given.runs or (1 if quick else RUNS)
+    million = 20_000 if quick else 1_000_000
+    points, growth_points = (20_000, 20_000) if quick else (POINTS, GROWTH_POINTS)
+    about = {"quick": quick, "seed": SEED, "data": f"seeded; {ZONES}"}
     gc.disable()  # making many points with the collector on costs shapely five times as much
-    rows: dict[str, list[dict[str, Any]]] = {"shapes": [], "growth": []}
-    with progress("shapes", len(top) + len(grown)) as step:
-        for name, questions, points in (
-            ("shapes", top, POINTS),
-            ("growth", grown, GROWTH_POINTS),
-        ):
-            for question in questions:
-                step(f"{question.name}, {question.rows:,} rows")
-                points = min(points, 20_000) if given.quick else points
-                rows[name] += run(question, points=points, runs=runs)
-                gc.collect()
-    for name, found in rows.items():
-        print(save(name, found, quick=given.quick, seed=SEED, data=f"seeded; {ZONES}"))
+
+    top = ask_all(headline(million), points, runs, "shapes")
+    print(save("shapes", top, **about))
+    grown = ask_all(growth(SIZES[:2] if quick else SIZES), growth_points, runs, "growth")
+    print(save("growth", grown, **about))
+    pairs = {
+        row["title"]: round(row["pairs_per_point"] * points)
+        for row in top
+        if row["case"] == "rivermouth"
+    }
+    spark = run_in_spark(headline(million), pairs, points=points, runs=runs, million=million)
+    print(save("shapes_in_spark", spark, **about, conf=streams.CONF))
 
 
 if __name__ == "__main__":

@@ -1,14 +1,13 @@
-"""T-Drive x the 16 districts of Beijing as a stream: ours, its floor, the paper's ways, Sedona.
+"""T-Drive x the 16 districts of Beijing as a stream: its floor, ours, the paper's ways, Sedona.
 
-Writes two results. ``stream_table``: CPU seconds per million rows on two cores. ``figure11``:
-throughput on one core and on two, beside the paper's own figures. All cases take turns in one run;
-each first runs once with its rows counted by district against shapely's count, which also warms
-its JVM by more than ten micro-batches.
+CPU seconds per million rows and throughput, on two cores and on one. All cases take turns in one
+run; each first runs once with its rows counted by district against shapely's counts, which also
+warms its JVM by ten micro-batches or more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -20,157 +19,127 @@ from benchmarks.peers.environment import PeerUnavailable
 from benchmarks.runner import Runner
 
 RUNS = 5
-#: files a run reads: slow cases read fewer, their figures being per row
-ALL, SEDONA_FILES, SLOW = events.FILES, 10, 2
+#: files a run reads; slow cases read fewer, as their figures are per row
+ALL, HALF, FEW, ONE = events.FILES, events.FILES // 2, 2, 1
 
-#: what paper C reports of its Figure 11, on a Xeon Gold 6240 with Flink 1.13
+#: what paper C reports in its Figure 11, on a Xeon Gold 6240 with Flink 1.13 and Kafka
 PAPER = [
-    {"case": "paper C, two-level R-tree on Flink", "cores": 1, "points_per_s": 60_000},
-    {"case": "paper C, plain loop on Flink", "cores": 1, "points_per_s": 60_000 / 9},
+    {"case": "paper_rtree", "cores": 1, "points_per_s": 60_000, "latency_ms": 90},
+    {"case": "paper_loop", "cores": 1, "points_per_s": 60_000 / 9, "latency_ms": 110},
 ]
 
 
 @dataclass(frozen=True)
-class Measured:
-    """One line of a table: a case, the process that runs it, how much it reads, what it keeps."""
+class Line:
+    """One line of the table: a case, the process that runs it, how much it reads, what it gives."""
 
     case: str
     runner: Runner
     cores: int
     files: int
-    table: str
-    keeps_all: bool = True  #: a left join, as against an inner one
-    counts: bool = True  #: brings the district
+    gives: str = "every row with its district"
 
     @property
     def name(self) -> str:
         """Tells it from the others of the run."""
         return f"{self.case}, {self.cores} cores"
 
+    def check(self) -> int:
+        """Run once, rows counted by district; how many rows are not where shapely has them.
+
+        Ours may not differ. A peer's difference is reported beside its figure.
+        """
+        truth = events.expected(self.files)
+        found = self._run(self.runner.ask, count=list(truth) if "district" in self.gives else None)
+        if "district" not in self.gives:
+            return 0
+        if "every row" in self.gives:
+            self._agree("rows by district", found["counts"], truth)
+        return sum(abs(found["counts"][name] - truth[name]) for name in truth)
+
     def measure(self) -> dict[str, float]:
-        """One run, with its counts of rows checked."""
-        folder = str(events.tdrive_files())
-        found = self.runner.measure(case=self.case, folder=folder, files=self.files)
-        _agree(self, "rows in", found["rows_in"], events.rows(self.files))
-        if self.keeps_all:
-            _agree(self, "rows out", found["rows_out"], events.rows(self.files))
+        """Run once, rows in and out counted."""
+        found = self._run(self.runner.measure)
         return {
             "cpu_s_per_million": found["cpu_s"] / found["rows_in"] * 1e6,
             "points_per_s": found["rows_in"] / found["wall_s"],
             "wall_s": found["wall_s"],
         }
 
-    def check(self) -> int:
-        """One run whose rows are counted by district; how many differ from the truth.
-
-        Ours may not differ. A peer's difference is reported beside its figure.
-        """
-        truth = events.expected(self.files)
-        names = list(truth) if self.counts else None
+    def _run(self, how: Callable[..., dict[str, Any]], **more: Any) -> dict[str, Any]:
         folder = str(events.tdrive_files())
-        found = self.runner.ask(case=self.case, folder=folder, files=self.files, count=names)
-        if not self.counts:
-            return 0
-        if self.keeps_all:
-            _agree(self, "rows by district", found["counts"], truth)
-        return sum(abs(found["counts"][name] - truth[name]) for name in truth)
+        found = how(case=self.case, folder=folder, files=self.files, **more)
+        self._agree("rows in", found["rows_in"], events.rows(self.files))
+        if "every row" in self.gives:
+            self._agree("rows out", found["rows_out"], events.rows(self.files))
+        return found
+
+    def _agree(self, what: str, found: object, truth: object) -> None:
+        if found != truth:
+            raise AssertionError(f"{self.name}: {what} are {found}, the truth is {truth}")
 
 
-def _agree(line: Measured, what: str, found: object, truth: object) -> None:
-    if found != truth:
-        raise AssertionError(f"{line.name}: {what} are {found}, the truth is {truth}")
-
-
-def lines(ours_1: Runner, ours_2: Runner, files: Callable[[int], int]) -> list[Measured]:
-    """Our own cases and the plain ones."""
-    floor = [
-        Measured("scan", ours_2, 2, files(ALL), "stream_table", counts=False),
-        Measured("identity", ours_2, 2, files(ALL), "stream_table", counts=False),
-        Measured("identity_with_district", ours_2, 2, files(ALL), "stream_table", counts=False),
+def our_lines(one: Runner, two: Runner) -> list[Line]:
+    """The floor, our plans, and the paper's ways, on two cores and on one."""
+    return [
+        *(Line(case, two, 2, ALL, "every row") for case in ("scan", "identity")),
+        Line("identity_with_district", two, 2, ALL, "every row"),
+        *(Line(case, two, 2, ALL) for case in ("workers", "native")),
+        *(Line(case, one, 1, HALF) for case in ("workers", "native")),
+        *(Line("rtree", *where, HALF) for where in ((two, 2), (one, 1))),
+        *(Line("loop_over_batch", *where, FEW) for where in ((two, 2), (one, 1))),
+        *(Line("loop_over_records", *where, ONE) for where in ((two, 2), (one, 1))),
     ]
-    joins = [
-        Measured(case, runner, cores, files(amount), "both")
-        for runner, cores, amount in ((ours_2, 2, ALL), (ours_1, 1, ALL // 2))
-        for case in ("workers", "native")
-    ]
-    papers = [
-        Measured(case, runner, cores, files(amount), "figure11")
-        for runner, cores in ((ours_2, 2), (ours_1, 1))
-        for case, amount in (
-            ("rtree", ALL // 2),
-            ("loop_over_batch", SLOW),
-            ("loop_over_records", SLOW // 2),
-        )
-    ]
-    return [*floor, *joins, *papers]
 
 
-def peers(stack: ExitStack, files: Callable[[int], int]) -> list[Measured]:
-    """Sedona's cases, or none, with a word, where it cannot be had."""
+def peer_lines(stack: ExitStack) -> list[Line]:
+    """Sedona's two forms, or none, with a word, where it cannot be had."""
     try:
-        runner = stack.enter_context(sedona.start(events.data(events.DISTRICTS), cores=2))
+        peer = stack.enter_context(sedona.start(events.data(events.DISTRICTS), cores=2))
     except PeerUnavailable as reason:
         print(f"without Sedona: {reason}")
         return []
-    return [
-        Measured("subdivided", runner, 2, files(SEDONA_FILES), "stream_table", keeps_all=False),
-        Measured("whole", runner, 2, files(SLOW), "stream_table", keeps_all=False),
-    ]
+    gives = "rows inside, with their district"
+    return [Line("subdivided", peer, 2, HALF, gives), Line("whole", peer, 2, FEW, gives)]
 
 
-def measure(all_lines: list[Measured], runs: int, warmup: int) -> list[dict[str, Any]]:
+def measure(lines: list[Line], *, runs: int, warmup: int) -> list[dict[str, Any]]:
     """Check every line, then let them take turns; one row each."""
-    with progress("stream x table", len(all_lines) * (1 + warmup + runs)) as step:
-        differ = {}
-        for line in all_lines:
+    with progress("stream x table", len(lines) * (1 + warmup + runs)) as step:
+        astray = {}
+        for line in lines:
             step(f"checking {line.name}")
-            differ[line.name] = line.check()
-        cases: dict[str, Case] = {line.name: line.measure for line in all_lines}
+            astray[line.name] = line.check()
+        cases: dict[str, Case] = {line.name: line.measure for line in lines}
         rows = interleave(cases, runs=runs, warmup=warmup, step=step)
     return [
         row
-        | {
-            "case": line.case,
-            "cores": line.cores,
-            "rows": events.rows(line.files),
-            "batches": line.files,
-            "rows_that_differ": differ[line.name],
-            "table": line.table,
-        }
-        for line, row in zip(all_lines, rows, strict=True)
-    ]
-
-
-def of_table(rows: Iterable[dict[str, Any]], *tables: str) -> list[dict[str, Any]]:
-    """The rows that belong to one of `tables`, without that mark."""
-    return [
-        {key: value for key, value in row.items() if key != "table"}
-        for row in rows
-        if row["table"] in tables
+        | {"case": line.case, "cores": line.cores, "gives": line.gives}
+        | {"rows": events.rows(line.files), "batches": line.files, "astray": astray[line.name]}
+        for line, row in zip(lines, rows, strict=True)
     ]
 
 
 def main() -> None:
-    """Run it all and leave two JSONs."""
+    """Run it all and leave ``stream_table.json``."""
     given = arguments(__doc__)
-    runs = given.runs or (1 if given.quick else RUNS)
-
-    def files(wanted: int) -> int:
-        return min(wanted, 2) if given.quick else wanted
-
     with ExitStack() as stack:
-        ours_1, ours_2 = (stack.enter_context(ours.start(cores=cores)) for cores in (1, 2))
-        all_lines = [*lines(ours_1, ours_2, files), *peers(stack, files)]
-        rows = measure(all_lines, runs, warmup=0 if given.quick else 1)
-    meta = {
-        "quick": given.quick,
-        "data": f"{events.TDRIVE} in {events.FILES} files, {events.DISTRICTS}",
-        "seed": SEED,
-        "conf": streams.CONF,
-        "peers": {f"sedona's {name}": pin for name, pin in sedona.SEDONA.versions.items()},
-    }
-    print(save("stream_table", of_table(rows, "stream_table", "both"), **meta))
-    print(save("figure11", [*of_table(rows, "figure11", "both"), *PAPER], **meta))
+        one, two = (stack.enter_context(ours.start(cores=cores)) for cores in (1, 2))
+        lines = [*our_lines(one, two), *peer_lines(stack)]
+        if given.quick:
+            lines = [Line(line.case, line.runner, line.cores, ONE, line.gives) for line in lines]
+        runs = given.runs or (1 if given.quick else RUNS)
+        rows = measure(lines, runs=runs, warmup=0 if given.quick else 1)
+    path = save(
+        "stream_table",
+        [*rows, *PAPER],
+        quick=given.quick,
+        data=f"{events.TDRIVE} in {events.FILES} files, {events.DISTRICTS}",
+        seed=SEED,
+        conf=streams.CONF,
+        peers={f"peer {name}": pin for name, pin in sedona.SEDONA.versions.items()},
+    )
+    print(path)
 
 
 if __name__ == "__main__":

@@ -3,8 +3,9 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
+BENCHES := stream_table shapes memory
 
-.PHONY: env demo test test-kernels check bench docs servers lock clean
+.PHONY: env demo test test-kernels check bench bench-quick docs servers lock clean
 
 env: .venv/.made
 
@@ -26,6 +27,13 @@ check: env
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+
+bench: env
+	for name in $(BENCHES); do $(BIN)/python -m benchmarks.$$name || exit 1; done
+	$(BIN)/python -m benchmarks.tables
+
+bench-quick: env
+	for name in $(BENCHES); do $(BIN)/python -m benchmarks.$$name --quick || exit 1; done
 
 servers:
 	@./.ci/servers

@@ -17,7 +17,7 @@ from benchmarks.harness import CACHE, data
 
 TDRIVE = "tdrive_2008-02-03_04.parquet"
 DISTRICTS = "beijing_districts_wgs84.geojson"
-FILES = 20
+FILES = 12
 GROUPS = 4  #: row groups a file, so that it can be read by several tasks
 
 

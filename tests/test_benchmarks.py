@@ -8,7 +8,7 @@ import sys
 import time
 
 import pytest
-from benchmarks import accounting, harness
+from benchmarks import accounting, harness, plots, tables
 from benchmarks.runner import Runner, RunnerFailed
 
 BURN = """
@@ -205,3 +205,110 @@ def test_a_runner_answers_past_any_noise_and_is_measured_from_outside(echo):
 def test_a_runner_that_fails_says_why(echo):
     with pytest.raises(RunnerFailed, match="ValueError: cannot burn less than nothing"):
         echo.ask(burn=-1)
+
+
+def result(folder, name, rows, **more):
+    """A result file as `save` writes it, with just what the tables look at."""
+    where = {"cpu": "a processor", "cores": 2, "memory_gb": 23.4}
+    with_ = {"python": "3.11.7", "pyspark": "4.3.0", "geos": "3.14.0"}
+    document = {"machine": where, "versions": with_, "date": "2026-01-02T03:04:05", "rows": rows}
+    (folder / f"{name}.json").write_text(json.dumps(document | more))
+
+
+def stream_row(case, cores, cpu, rate):
+    return {
+        "case": case, "cores": cores, "runs": 5, "cpu_s_per_million": cpu, "points_per_s": rate,
+        "spread": {"cpu_s_per_million": [cpu - 0.25, cpu + 0.25]},
+    }  # fmt: skip
+
+
+@pytest.fixture
+def streams(tmp_path):
+    result(
+        tmp_path,
+        "stream_table",
+        [
+            stream_row("identity_with_district", 2, 1.0, 1_500_000.0),
+            stream_row("workers", 2, 1.25, 1_234_567.0),
+            stream_row("workers", 1, 1.25, 617_283.0),
+            stream_row("loop_over_batch", 2, 25.0, 60_000.0),
+            {"case": "paper_rtree", "cores": 1, "points_per_s": 60_000},
+        ],
+    )
+    return tmp_path
+
+
+def test_the_stream_table_shows_cpu_time_its_spread_and_its_ratio_to_the_floor(streams):
+    assert tables.render("stream_table", streams).splitlines() == [
+        "| T-Drive x 16 districts, 2 cores | CPU-s per million rows | to identity | points/s |",
+        "| --- | ---: | ---: | ---: |",
+        "| identity `mapInArrow` that adds a string column | 1.00 (0.75-1.25) | 1.00 | 1,500,000 |",
+        '| **rivermouth**, `plan="workers"` | 1.25 (1.00-1.50) | 1.25 | 1,230,000 |',
+        "",
+        "*Medians of 5 alternating runs (smallest-largest); 2 x a processor, 23 GB, Spark 4.3.0, "
+        "Python 3.11.7, GEOS 3.14.0, 2026-01-02.*",
+    ]
+
+
+def test_figure_11_sets_one_core_beside_two(streams):
+    lines = tables.render("figure11", streams).splitlines()
+    assert '| **rivermouth**, `plan="workers"` | 617,000 | 1,230,000 | 2.00 |' in lines
+    assert "| the paper: two-level R-tree on Flink | 60,000 |  |  |" in lines
+
+
+def test_growth_sets_ours_beside_shapelys_by_size(tmp_path):
+    def row(case, rows, rate):
+        return {
+            "title": f"dwithin, {rows} rows", "question": "dwithin", "case": case, "rows": rows,
+            "vertices": None, "points_per_s": rate,
+        }  # fmt: skip
+
+    rows = [row("rivermouth", 100, 2e6), row("shapely", 100, 1e5), row("rivermouth", 1000, 1e6)]
+    result(tmp_path, "growth", rows)
+    assert tables.render("growth", tmp_path).splitlines()[:3] == [
+        "| points/s, ours / shapely's | 100 | 1,000 |",
+        "| --- | ---: | ---: |",
+        "| dwithin, rows | 2,000,000 / 100,000 | 1,000,000 /  |",
+    ]
+
+
+def test_only_what_stands_between_markers_is_replaced(streams):
+    page = "before\n<!-- bench:figure11 -->\nold\n<!-- /bench -->\nafter\n"
+    filled = tables.fill(page, streams)
+    assert filled.startswith("before\n<!-- bench:figure11 -->\n| Paper C")
+    assert filled.endswith("*\n<!-- /bench -->\nafter\n")
+    assert "old" not in filled
+    assert tables.fill(filled, streams) == filled
+
+
+def test_what_is_not_measured_yet_says_so(tmp_path):
+    assert tables.render("memory", tmp_path) == (
+        "*Not measured yet: `python -m benchmarks.memory`.*\n"
+    )
+
+
+def test_an_unknown_table_is_named(tmp_path):
+    with pytest.raises(SystemExit, match="no table is called 'speed'"):
+        tables.fill("<!-- bench:speed -->\n<!-- /bench -->", tmp_path)
+
+
+def test_check_fails_on_a_page_that_says_something_else(streams, monkeypatch):
+    page = streams / "README.md"
+    monkeypatch.setattr(tables, "PAGES", (page,))
+    monkeypatch.setattr(tables, "render", lambda name, _: f"{name}: 1\n")
+    page.write_text("<!-- bench:figure11 -->\nfigure11: 2\n<!-- /bench -->\n")
+    with pytest.raises(SystemExit, match=r"README\.md: not what the JSONs say"):
+        tables.main(["--check"])
+    page.write_text("<!-- bench:figure11 -->\nfigure11: 1\n<!-- /bench -->\n")
+    tables.main(["--check"])
+
+
+def test_the_pages_say_what_the_results_say():
+    tables.main(["--check"])
+
+
+def test_the_same_result_draws_the_same_picture(streams, tmp_path):
+    drawn = plots.draw_all(streams, tmp_path / "a")
+    again = plots.draw_all(streams, tmp_path / "b")
+    assert [path.name for path in drawn] == ["figure11.svg"]
+    assert drawn[0].read_bytes() == again[0].read_bytes()

@@ -1,0 +1,101 @@
+"""The results as plots for the documentation."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+
+mpl.use("svg")
+import matplotlib.pyplot as plt
+
+Document = Mapping[str, Any]
+OURS, OTHERS, PAPER = "#0b7a75", "#9aa5b1", "#d9822b"
+STYLE = {
+    "svg.hashsalt": "rivermouth",  # the same figures, the same file
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#e4e7eb",
+    "figure.facecolor": "white",
+}
+
+FIGURE11 = {
+    "paper_loop": ("paper: plain loop", PAPER),
+    "paper_rtree": ("paper: two-level R-tree", PAPER),
+    "loop_over_records": ("plain loop, by record", OTHERS),
+    "loop_over_batch": ("plain loop, by batch", OTHERS),
+    "rtree": ("two-level R-tree, our index", OTHERS),
+    "workers": ("rivermouth, workers", OURS),
+    "native": ("rivermouth, native", OURS),
+}
+
+
+def draw_all(results: Path, folder: Path) -> list[Path]:
+    """Draw each plot whose result is there."""
+    drawn = []
+    for name, (source, draw) in PLOTS.items():
+        path = results / f"{source}.json"
+        if path.exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            with mpl.rc_context(STYLE):
+                figure = draw(json.loads(path.read_text()))
+                figure.savefig(folder / f"{name}.svg", metadata={"Date": None})
+                plt.close(figure)
+            drawn.append(folder / f"{name}.svg")
+    return drawn
+
+
+def figure11(result: Document) -> Any:
+    """Throughput by method: a bar for one core, a lighter one behind it for two."""
+    figure, axes = plt.subplots(figsize=(7, 3.2), layout="constrained")
+    for place, (case, (_, colour)) in enumerate(FIGURE11.items()):
+        for row in sorted(result["rows"], key=lambda row: -row["cores"]):
+            if row["case"] == case:
+                solid = 1.0 if row["cores"] == 1 else 0.45
+                axes.barh(place, row["points_per_s"], color=colour, alpha=solid, height=0.7)
+    axes.set_yticks(range(len(FIGURE11)), [label for label, _ in FIGURE11.values()])
+    axes.set_xscale("log")
+    axes.set_xlabel("points per second; solid: one core, pale: two")
+    axes.grid(axis="y", visible=False)
+    axes.set_title("T-Drive in the districts of Beijing", loc="left")
+    return figure
+
+
+def growth(result: Document) -> Any:
+    """Rates against the table's rows, and against a polygon's vertices."""
+    figure, both = plt.subplots(1, 2, figsize=(9, 3.4), sharey=True, layout="constrained")
+    for axes, axis, title in zip(
+        both, ("rows", "vertices"), ("rows of the table", "vertices of each polygon"), strict=True
+    ):
+        for (question, case), line in _lines(result, axis).items():
+            colour, style = (OURS, "-") if case == "rivermouth" else (OTHERS, "--")
+            marker = MARKERS[question]
+            axes.loglog(*line, style, color=colour, marker=marker, label=f"{question}, {case}")
+        axes.set_xlabel(title)
+        axes.legend(fontsize=7, frameon=False)
+    both[0].set_ylabel("points per second, one core")
+    return figure
+
+
+MARKERS = {"small polygons": "o", "dwithin": "s", "nearest, k=1": "^", "complex polygons": "o"}
+
+
+def _lines(result: Document, axis: str) -> dict[tuple[str, str], tuple[list[int], list[float]]]:
+    lines: dict[tuple[str, str], tuple[list[int], list[float]]] = {}
+    for row in result["rows"]:
+        if (row["vertices"] is None) == (axis == "rows"):
+            sizes, rates = lines.setdefault((row["question"], row["case"]), ([], []))
+            sizes.append(row[axis])
+            rates.append(row["points_per_s"])
+    return lines
+
+
+PLOTS: dict[str, tuple[str, Callable[[Document], Any]]] = {
+    "figure11": ("stream_table", figure11),
+    "growth": ("growth", growth),
+}

@@ -1,0 +1,253 @@
+"""The results as Markdown tables and plots: ``python -m benchmarks.tables [--check]``.
+
+Between ``<!-- bench:NAME -->`` and ``<!-- /bench -->`` the README and docs/benchmarks.md show what
+the JSONs say; this command writes it there and draws the plots. With ``--check`` nothing is
+written, and a page that says something else than the JSONs is a failure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.harness import RESULTS, ROOT
+
+PAGES = (ROOT / "README.md", ROOT / "docs" / "benchmarks.md")
+IMAGES = ROOT / "docs" / "img"
+BLOCK = re.compile(r"(<!-- bench:(\w+) -->\n).*?(<!-- /bench -->)", re.DOTALL)
+
+Document = Mapping[str, Any]
+Cells = Sequence[Sequence[str]]  #: the first row is the head
+
+LABELS = {
+    "scan": "Spark reads, nothing else",
+    "identity": "identity `mapInArrow`",
+    "identity_with_district": "identity `mapInArrow` that adds a string column",
+    "workers": '**rivermouth**, `plan="workers"`',
+    "native": '**rivermouth**, `plan="native"`',
+    "rtree": "the paper's two-level R-tree, as our index",
+    "loop_over_batch": "plain loop, each polygon over a batch (shapely)",
+    "loop_over_records": "plain loop, each record over the polygons (shapely)",
+    "subdivided": "Sedona, polygons subdivided",
+    "whole": "Sedona, polygons whole",
+    "paper_rtree": "the paper: two-level R-tree on Flink",
+    "paper_loop": "the paper: plain loop on Flink, a ninth of it",
+    "question": "**rivermouth**, one mapped snapshot",
+    "own_copy": "a table and a shapely tree in each worker",
+}
+
+
+def stream_table(result: Document) -> Cells:
+    """CPU time on two cores, beside the floor that any Python join has."""
+    rows = [row for row in result["rows"] if row["cores"] == 2]
+    floor = _only(rows, case="identity_with_district")["cpu_s_per_million"]
+    return [
+        [
+            "T-Drive x 16 districts, 2 cores",
+            "CPU-s per million rows",
+            "to identity",
+            "points/s",
+        ],
+        *(
+            [
+                LABELS[row["case"]],
+                f"{row['cpu_s_per_million']:.2f} {_spread(row, 'cpu_s_per_million')}",
+                f"{row['cpu_s_per_million'] / floor:.2f}",
+                number(row["points_per_s"]),
+            ]
+            for row in rows
+            if not row["case"].startswith(("loop", "rtree"))
+        ),
+    ]
+
+
+def figure11(result: Document) -> Cells:
+    """Throughput on one core and on two, and the paper's own."""
+    cases = ("paper_loop", "loop_over_records", "loop_over_batch", "paper_rtree", "rtree")
+    head = ["Paper C, Figure 11: points/s", "1 core", "2 cores", "speed-up"]
+    return [head, *(_cores(result, case) for case in (*cases, "workers", "native"))]
+
+
+def _cores(result: Document, case: str) -> list[str]:
+    of = {row["cores"]: row["points_per_s"] for row in result["rows"] if row["case"] == case}
+    speedup = f"{of[2] / of[1]:.2f}" if len(of) == 2 else ""
+    return [LABELS[case], *(number(of.get(cores)) for cores in (1, 2)), speedup]
+
+
+def shapes(result: Document) -> Cells:
+    """Kernels beside shapely: rates, building, size."""
+    return [
+        ["points/s, one core", "rivermouth", "shapely", "index", "built in", "size"],
+        *(
+            [
+                ours["title"],
+                number(ours["points_per_s"]),
+                number(theirs["points_per_s"]) if theirs else "no such query",
+                ours["index"],
+                f"{ours['build_s']:.2f} s",
+                f"{ours['index_mb']:.1f} MB",
+            ]
+            for ours, theirs in _beside(result)
+        ),
+    ]
+
+
+def shapes_in_spark(result: Document) -> Cells:
+    """The same as streams."""
+    return [
+        ["as a stream, two cores", "CPU-s per million points", "points/s"],
+        *(
+            [
+                LABELS.get(row["case"], row["case"]),
+                f"{row['cpu_s_per_million']:.2f} {_spread(row, 'cpu_s_per_million')}",
+                number(row["points_per_s"]),
+            ]
+            for row in result["rows"]
+        ),
+    ]
+
+
+def growth(result: Document) -> Cells:
+    """Rates against the size of the table and of its polygons, ours / shapely's."""
+    lines: dict[str, dict[int, str]] = {}
+    for ours, theirs in _beside(result):
+        rates = f"{number(ours['points_per_s'])} / {number(theirs and theirs['points_per_s'])}"
+        name = f"{ours['question']}, {'vertices' if ours['vertices'] else 'rows'}"
+        lines.setdefault(name, {})[ours["vertices"] or ours["rows"]] = rates
+    sizes = sorted({size for line in lines.values() for size in line})
+    return [
+        ["points/s, ours / shapely's", *(f"{size:,}" for size in sizes)],
+        *([name, *(line.get(size, "") for size in sizes)] for name, line in lines.items()),
+    ]
+
+
+def memory(result: Document) -> Cells:
+    """What the workers of a session hold together."""
+    return [
+        ["two workers, 1,000,000 polygons", "together (PSS)", "private", "RSS, summed"],
+        *(
+            [
+                LABELS[row["case"]],
+                *(f"{row[f'{kind}_mb']:,.0f} MB" for kind in ("pss", "private", "rss")),
+            ]
+            for row in result["rows"]
+        ),
+    ]
+
+
+def latency(result: Document) -> Cells:
+    """Milliseconds from Kafka to Kafka."""
+    return [
+        ["Kafka to Kafka, 1,000 records/s", "median", "99th percentile"],
+        *(
+            [row["case"], f"{row['median_ms']:,.1f} ms", f"{row['p99_ms']:,.1f} ms"]
+            for row in result["rows"]
+        ),
+    ]
+
+
+#: the table's name -> the result it is made from, and how
+TABLES: dict[str, tuple[str, Callable[[Document], Cells]]] = {
+    "stream_table": ("stream_table", stream_table),
+    "figure11": ("stream_table", figure11),
+    "shapes": ("shapes", shapes),
+    "shapes_in_spark": ("shapes_in_spark", shapes_in_spark),
+    "growth": ("growth", growth),
+    "memory": ("memory", memory),
+    "latency": ("latency", latency),
+}
+
+
+def render(name: str, results: Path = RESULTS) -> str:
+    """The Markdown of one table with the line that says what it was measured on."""
+    if name not in TABLES:
+        raise SystemExit(f"tables: no table is called {name!r}; there are {sorted(TABLES)}")
+    source, make = TABLES[name]
+    path = results / f"{source}.json"
+    if not path.exists():
+        return f"*Not measured yet: `python -m benchmarks.{source}`.*\n"
+    result = json.loads(path.read_text())
+    return f"{_markdown(make(result))}\n\n{_origin(result)}\n"
+
+
+def fill(page: str, results: Path = RESULTS) -> str:
+    """A page with every block between markers made anew."""
+    return BLOCK.sub(lambda block: block[1] + render(block[2], results) + block[3], page)
+
+
+def number(value: float | None) -> str:
+    """A rate, to three digits."""
+    if value is None:
+        return ""
+    return f"{float(f'{value:.3g}'):,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _markdown(cells: Cells) -> str:
+    head, *rows = cells
+    rule = ["---", *["---:"] * (len(head) - 1)]
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, rule, *rows))
+
+
+def _origin(result: Document) -> str:
+    where, with_ = result["machine"], result["versions"]
+    runs = max((row.get("runs", 1) for row in result["rows"]), default=1)
+    taken = f"Medians of {runs} alternating runs (smallest-largest)" if runs > 1 else "One run"
+    return (
+        f"*{taken}; {where['cores']} x {where['cpu']}, {where['memory_gb']:.0f} GB, "
+        f"Spark {with_['pyspark']}, Python {with_['python']}, GEOS {with_['geos']}, "
+        f"{result['date'][:10]}.*"
+    )
+
+
+def _spread(row: Mapping[str, Any], key: str) -> str:
+    low, high = row["spread"][key]
+    return f"({low:.2f}-{high:.2f})"
+
+
+def _beside(result: Document) -> list[tuple[dict[str, Any], dict[str, Any] | None]]:
+    """Our rows, each with shapely's of the same question."""
+    key = ("title", "vertices")
+    theirs = {
+        tuple(row[part] for part in key): row for row in result["rows"] if row["case"] == "shapely"
+    }
+    return [
+        (row, theirs.get(tuple(row[part] for part in key)))
+        for row in result["rows"]
+        if row["case"] == "rivermouth"
+    ]
+
+
+def _only(rows: Sequence[Mapping[str, Any]], **what: Any) -> Mapping[str, Any]:
+    (found,) = (row for row in rows if what.items() <= row.items())
+    return found
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Write the tables and plots, or check the tables."""
+    parser = argparse.ArgumentParser(
+        description="Turn the benchmarks' JSONs into tables and plots."
+    )
+    parser.add_argument("--check", action="store_true", help="only say whether the pages are right")
+    check = parser.parse_args(words).check
+    stale = []
+    for path in filter(Path.exists, PAGES):
+        page = path.read_text()
+        if (filled := fill(page)) != page:
+            stale.append(path)
+            if not check:
+                path.write_text(filled)
+    if check and stale:
+        names = ", ".join(path.name for path in stale)
+        raise SystemExit(f"{names}: not what the JSONs say; run python -m benchmarks.tables")
+    if not check:
+        from benchmarks import plots
+
+        plots.draw_all(RESULTS, IMAGES)
+
+
+if __name__ == "__main__":
+    main()

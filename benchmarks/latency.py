@@ -1,0 +1,262 @@
+"""End-to-end latency, Kafka to Spark to Kafka: ``python -m benchmarks.latency``.
+
+Latency is a record's arrival at a consumer of the second topic less its send time at the producer
+of the first, on one clock. The harness's own share is measured in the same run: producer to
+consumer with nothing between (``kafka alone``).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import shapely
+
+from benchmarks import harness, kafka
+from benchmarks.events import DISTRICTS, TDRIVE, districts
+from benchmarks.kafka_query import cases, session, start
+from benchmarks.kafka_traffic import RecordsMissing, Topics, Traffic, create_topics, write_bodies
+from benchmarks.restart import kill_and_restart
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Arrivals = Sequence[Mapping[str, Any]]
+
+ALONE = "kafka alone"
+BARE, NATIVE = "bare, real-time", "native, real-time"
+POINTS = 20_000  #: different records; they are sent in turn
+WARM = 2.0  #: seconds at the start of each run that do not count
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A case of `kafka_query.cases` and how Spark runs it."""
+
+    case: str
+    trigger: Mapping[str, str]
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+# The interval of real-time mode is the time between checkpoints; this is Spark's default.
+REAL_TIME = {"realTime": "5 minutes"}
+MICRO_BATCHES = {"processingTime": "0 seconds"}
+SETTINGS: dict[str, Setting] = {
+    BARE: Setting("bare", REAL_TIME),
+    NATIVE: Setting("native", REAL_TIME),
+    "bare, micro-batches": Setting("bare", MICRO_BATCHES),
+    "workers, micro-batches": Setting("workers", MICRO_BATCHES),
+    "workers, micro-batches, asynchronous progress": Setting(
+        "workers", MICRO_BATCHES, {"asyncProgressTrackingEnabled": "true"}
+    ),
+}
+# The same two with a batch end inside the run: how long records wait for the next batch.
+TURNS: dict[str, Setting] = {
+    "bare, real-time, batches of 5 s": Setting("bare", {"realTime": "5 seconds"}),
+    "native, real-time, batches of 5 s": Setting("native", {"realTime": "5 seconds"}),
+}
+
+
+@dataclass(frozen=True)
+class Bench:
+    """All that stays the same from run to run."""
+
+    spark: SparkSession
+    bootstrap: str
+    folder: Path
+    table: Path
+    bodies: Path
+    truth: Sequence[str | None]
+    rate: float
+
+    def alone(self, *, seconds: float) -> dict[str, float]:
+        """Latency of producer and consumer with nothing between them."""
+        target = create_topics(self.bootstrap).target
+        with self._traffic(Topics(target, target), seconds=seconds) as road:
+            road.open()
+            return latencies(road.arrivals(), warm=self.rate * WARM)
+
+    def query(self, setting: Setting, *, seconds: float) -> dict[str, float]:
+        """Latency through one query, whose rows are checked against the truth."""
+        topics = create_topics(self.bootstrap)
+        with (
+            self._running(setting, topics) as alive,
+            self._traffic(topics, seconds=seconds) as road,
+        ):
+            road.open(alive=alive)
+            arrivals = road.arrivals(alive=alive)
+        self._check(arrivals, setting, count=self._count(seconds))
+        return latencies(arrivals, warm=self.rate * WARM)
+
+    def _count(self, seconds: float) -> int:
+        return int(self.rate * (WARM + seconds))
+
+    def _traffic(self, topics: Topics, *, seconds: float) -> Traffic:
+        return Traffic(
+            self.bootstrap,
+            topics,
+            bodies=self.bodies,
+            rate=self.rate,
+            count=self._count(seconds),
+            folder=self.folder,
+        )
+
+    @contextmanager
+    def _running(self, setting: Setting, topics: Topics) -> Iterator[Callable[[], bool]]:
+        query = start(
+            self.spark,
+            cases(self.table)[setting.case],
+            bootstrap=self.bootstrap,
+            topics=topics,
+            checkpoint=self.folder / topics.target,
+            trigger=setting.trigger,
+            options=setting.options,
+        )
+        try:
+            yield lambda: query.isActive
+        except RecordsMissing as error:
+            raise RecordsMissing(f"{setting}: {error}; the query: {query.exception()}") from error
+        finally:
+            query.stop()
+
+    def _check(self, arrivals: Arrivals, setting: Setting, *, count: int) -> None:
+        missing = count - len({arrival["number"] for arrival in arrivals})
+        if missing:
+            raise RecordsMissing(f"{setting}: {missing} of {count} records did not arrive")
+        if setting.case == "bare":
+            return
+        for arrival in arrivals:
+            expected = self.truth[arrival["number"] % len(self.truth)]
+            if arrival.get("district") != expected:
+                raise AssertionError(f"{setting}: {arrival} should be in {expected}")
+
+
+def latencies(arrivals: Arrivals, *, warm: float) -> dict[str, float]:
+    """Median, 99th percentile and maximum in milliseconds of records numbered `warm` and up."""
+    taken = np.array([row["arrived"] - row["sent"] for row in arrivals if row["number"] >= warm])
+    median, high, most = np.percentile(taken / 1e6, [50, 99, 100])
+    return {"median_ms": float(median), "p99_ms": float(high), "max_ms": float(most)}
+
+
+def measure(
+    bench: Bench, settings: Mapping[str, Setting], *, runs: int, seconds: float
+) -> tuple[list[dict[str, Any]], list[float]]:
+    """Alternating runs: a row for each setting, and for each round the join's ratio to the bare."""
+    medians: dict[str, list[float]] = {name: [] for name in settings}
+
+    def once(name: str) -> dict[str, float]:
+        taken = bench.query(settings[name], seconds=seconds)
+        medians[name].append(taken["median_ms"])
+        return taken
+
+    steps = {ALONE: partial(bench.alone, seconds=seconds)}
+    steps |= {name: partial(once, name) for name in settings}
+    with harness.progress("latency", len(steps) * (runs + 1)) as step:
+        rows = harness.interleave(steps, runs=runs, step=step)
+    pairs = zip(medians[NATIVE][-runs:], medians[BARE][-runs:], strict=True)
+    return rows, [native / plain for native, plain in pairs]
+
+
+def sample(seed: int) -> tuple[list[dict[str, float]], list[str | None]]:
+    """Points of T-Drive, and the district that shapely finds each within."""
+    table = pq.read_table(harness.data(TDRIVE), columns=["lon", "lat"])
+    chosen = np.random.default_rng(seed).choice(table.num_rows, POINTS, replace=False)
+    points = table.take(chosen)
+    found: list[str | None] = [None] * POINTS
+    for name, shape in zip(*districts(), strict=True):
+        inside = shapely.contains_xy(shape, points["lon"].to_numpy(), points["lat"].to_numpy())
+        for number in np.flatnonzero(inside):
+            found[number] = name
+    return points.to_pylist(), found
+
+
+@contextmanager
+def prepared(*, rate: float) -> Iterator[Bench]:
+    """Broker, session and records, all gone at the end."""
+    bodies, truth = sample(harness.SEED)
+    with (
+        tempfile.TemporaryDirectory(prefix="rivermouth-latency-") as place,
+        kafka.broker() as address,
+    ):
+        folder = Path(place)
+        spark = session("latency")
+        try:
+            yield Bench(
+                spark=spark,
+                bootstrap=address,
+                folder=folder,
+                table=harness.data(DISTRICTS),
+                bodies=write_bodies(folder / "bodies.jsonl", bodies),
+                truth=truth,
+                rate=rate,
+            )
+        finally:
+            spark.stop()
+
+
+def turns(bench: Bench, *, seconds: float) -> list[dict[str, Any]]:
+    """One run each of `TURNS`, a row each; the maximum is how long a record waited for a batch."""
+    return [
+        {"case": name, "runs": 1} | bench.query(setting, seconds=seconds)
+        for name, setting in TURNS.items()
+    ]
+
+
+def restarted(bench: Bench) -> dict[str, int]:
+    """What arrives of the native join, killed and started again."""
+    same = {"table": bench.table, "bodies": bench.bodies, "folder": bench.folder}
+    return kill_and_restart(bench.bootstrap, case="native", **same).counts()
+
+
+def main() -> None:
+    """Measure, save, and print the table."""
+    words = _arguments()
+    runs, seconds = (1, 2.0) if words.quick else (words.runs, 5.0)
+    with prepared(rate=words.rate) as bench:
+        rows, ratios = measure(bench, SETTINGS, runs=runs, seconds=seconds)
+        rows += [] if words.quick else turns(bench, seconds=3 * seconds)
+        restart = None if words.quick else restarted(bench)
+    path = harness.save(
+        "latency",
+        rows,
+        quick=words.quick,
+        peers={"kafka": kafka.BROKER[0].version, "connector": kafka.CONNECTOR[0].version},
+        data={"points": TDRIVE, "table": DISTRICTS, "records": POINTS},
+        seed=harness.SEED,
+        conf={"rate": words.rate, "seconds": seconds, "warm": WARM, "partitions": 1, "cores": 2},
+        ratio={"what": f"{NATIVE} / {BARE}", "median": statistics.median(ratios), "each": ratios},
+        restart=restart,
+    )
+    _print(json.loads(path.read_text()))
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Latency from Kafka to Kafka, through each plan.")
+    parser.add_argument("--quick", action="store_true", help="one short run each: a smoke test")
+    parser.add_argument("--runs", type=int, default=5, help="measured runs of each case")
+    parser.add_argument("--rate", type=float, default=1000, help="records a second")
+    return parser.parse_args()
+
+
+def _print(result: Mapping[str, Any]) -> None:
+    print(f"{'case':48}{'median ms':>11}{'p99 ms':>11}{'max ms':>11}")
+    for row in result["rows"]:
+        figures = "".join(f"{row[key]:11.2f}" for key in ("median_ms", "p99_ms", "max_ms"))
+        print(f"{row['case']:48}{figures}")
+    print(f"{result['ratio']['what']}: {result['ratio']['median']:.2f}")
+    if result["restart"]:
+        print(f"killed and restarted: {result['restart']}")
+
+
+if __name__ == "__main__":
+    main()

@@ -9,14 +9,14 @@ import argparse
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from benchmarks.kafka import connector_jars
 from benchmarks.kafka_traffic import Topics
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 _QUIET = Path(__file__).with_name("quiet.log4j2.properties").resolve()
 
@@ -29,7 +29,7 @@ def bare(records: DataFrame) -> DataFrame:
     return records.select("key", "value")
 
 
-def joined(records: DataFrame, *, table: Path, plan: str) -> DataFrame:
+def joined(records: DataFrame, *, table: Path, plan: Literal["native", "workers"]) -> DataFrame:
     """Our join: a record's point with the ``district`` of a GeoJSON file that it lies within."""
     import rivermouth as rm
 

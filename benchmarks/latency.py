@@ -214,14 +214,15 @@ def turns(bench: Bench, *, seconds: float) -> list[dict[str, Any]]:
 
 def restarted(bench: Bench) -> dict[str, int]:
     """What arrives of the native join, killed and started again."""
-    same = {"table": bench.table, "bodies": bench.bodies, "folder": bench.folder}
-    return kill_and_restart(bench.bootstrap, case="native", **same).counts()
+    return kill_and_restart(
+        bench.bootstrap, "native", table=bench.table, bodies=bench.bodies, folder=bench.folder
+    ).counts()
 
 
 def main() -> None:
     """Measure, save, and print the table."""
     words = _arguments()
-    runs, seconds = (1, 2.0) if words.quick else (words.runs, 5.0)
+    runs, seconds = (1, 2.0) if words.quick else (words.runs, 4.0)
     with prepared(rate=words.rate) as bench:
         rows, ratios = measure(bench, SETTINGS, runs=runs, seconds=seconds)
         rows += [] if words.quick else turns(bench, seconds=3 * seconds)

@@ -52,8 +52,8 @@ class Outcome:
 
 def kill_and_restart(
     bootstrap: str,
-    *,
     case: str,
+    *,
     table: Path,
     bodies: Path,
     folder: Path,
@@ -80,7 +80,7 @@ def kill_and_restart(
     """
     topics = create_topics(bootstrap)
     count = int(rate * seconds)
-    query = partial(driver, bootstrap, topics, case=case, table=table, folder=folder)
+    query = partial(driver, bootstrap, topics, case, table=table, folder=folder)
     with Traffic(bootstrap, topics, bodies=bodies, rate=rate, count=count, folder=folder) as road:
         with query() as alive:
             road.open(alive=alive)
@@ -94,8 +94,8 @@ def kill_and_restart(
 def driver(
     bootstrap: str,
     topics: Topics,
-    *,
     case: str,
+    *,
     table: Path,
     folder: Path,
     interval: int = INTERVAL,

@@ -149,7 +149,7 @@ def latencies(arrivals: Arrivals, *, warm: float) -> dict[str, float]:
 
 
 def measure(
-    bench: Bench, settings: Mapping[str, Setting], *, runs: int, seconds: float
+    bench: Bench, settings: Mapping[str, Setting], *, runs: int, warmup: int, seconds: float
 ) -> tuple[list[dict[str, Any]], list[float]]:
     """Alternating runs: a row for each setting, and for each round the join's ratio to the bare."""
     medians: dict[str, list[float]] = {name: [] for name in settings}
@@ -161,8 +161,8 @@ def measure(
 
     steps = {ALONE: partial(bench.alone, seconds=seconds)}
     steps |= {name: partial(once, name) for name in settings}
-    with harness.progress("latency", len(steps) * (runs + 1)) as step:
-        rows = harness.interleave(steps, runs=runs, step=step)
+    with harness.progress("latency", len(steps) * (runs + warmup)) as step:
+        rows = harness.interleave(steps, runs=runs, warmup=warmup, step=step)
     pairs = zip(medians[NATIVE][-runs:], medians[BARE][-runs:], strict=True)
     return rows, [native / plain for native, plain in pairs]
 
@@ -222,9 +222,9 @@ def restarted(bench: Bench) -> dict[str, int]:
 def main() -> None:
     """Measure, save, and print the table."""
     words = _arguments()
-    runs, seconds = (1, 2.0) if words.quick else (words.runs, 4.0)
+    runs, warmup, seconds = (1, 0, 2.0) if words.quick else (words.runs, 1, 4.0)
     with prepared(rate=words.rate) as bench:
-        rows, ratios = measure(bench, SETTINGS, runs=runs, seconds=seconds)
+        rows, ratios = measure(bench, SETTINGS, runs=runs, warmup=warmup, seconds=seconds)
         rows += [] if words.quick else turns(bench, seconds=3 * seconds)
         restart = None if words.quick else restarted(bench)
     path = harness.save(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -29,24 +31,29 @@ class Outcome:
     ----------
     sent
         How many records were sent, numbered from 0.
-    checkpoints
-        How many batches the killed process had committed.
+    committed
+        How many of them, the first ones, the checkpoint knew as done shortly before the kill.
     arrivals
         Each row that came out, as `Traffic.arrivals` has it.
     """
 
     sent: int
-    checkpoints: int
+    committed: int
     arrivals: Sequence[Mapping[str, Any]]
 
     def counts(self) -> dict[str, int]:
-        """The same in numbers: ``arrived`` of those ``sent``, rows that came ``repeated``."""
-        arrived = len({arrival["number"] for arrival in self.arrivals})
+        """The same in numbers.
+
+        ``arrived`` of those ``sent``, rows that came ``repeated``, and how many of the
+        ``committed`` are among them: ``redone``.
+        """
+        seen = Counter(arrival["number"] for arrival in self.arrivals)
         return {
             "sent": self.sent,
-            "arrived": arrived,
-            "repeated": len(self.arrivals) - arrived,
-            "checkpoints": self.checkpoints,
+            "arrived": len(seen),
+            "repeated": seen.total() - len(seen),
+            "committed": self.committed,
+            "redone": sum(seen[number] > 1 for number in range(self.committed)),
         }
 
 
@@ -60,7 +67,7 @@ def kill_and_restart(
     rate: float = 500,
     seconds: float = 20,
 ) -> Outcome:
-    """Kill a query's driver (``kill -9``) after its first checkpoint, start it again, and count.
+    """Kill a query's driver (``kill -9``) after a first checkpoint and start it again.
 
     The kill comes in the middle of a batch whose first records are out already, and while more
     are being sent. Kafka's sink promises each record at least once.
@@ -84,10 +91,10 @@ def kill_and_restart(
     with Traffic(bootstrap, topics, bodies=bodies, rate=rate, count=count, folder=folder) as road:
         with query() as alive:
             road.open(alive=alive)
-            made = _await_commit(folder / CHECKPOINT)
+            committed = _await_commit(folder / CHECKPOINT)
             time.sleep(INTERVAL / 2)
         with query() as alive:
-            return Outcome(count, made, road.arrivals(alive=alive))
+            return Outcome(count, committed, road.arrivals(alive=alive))
 
 
 @contextmanager
@@ -127,11 +134,22 @@ def driver(
         process.wait()
 
 
-def _await_commit(checkpoint: Path, seconds: float = 60) -> int:
-    """Wait for the first committed batch; how many there are."""
+def _await_commit(checkpoint: Path, seconds: float = 120) -> int:
+    """Wait until a batch with records is committed; how many of them are."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        if made := sum(path.name.isdigit() for path in (checkpoint / "commits").glob("*")):
-            return made
+        if committed := _committed(checkpoint):
+            return committed
         time.sleep(0.1)
-    raise RecordsMissing(f"restart: no batch was committed in {seconds:.0f} s")
+    raise RecordsMissing(f"restart: no record was committed in {seconds:.0f} s")
+
+
+def _committed(checkpoint: Path) -> int:
+    """How many records the checkpoint knows as done, without the probe that came first."""
+    batches = [int(path.name) for path in (checkpoint / "commits").glob("[0-9]*")]
+    if not batches:
+        return 0
+    # the last line of a batch's offsets is where its source ends: {"topic": {"partition": offset}}
+    log = checkpoint / "offsets" / str(max(batches))
+    ((end,),) = (topic.values() for topic in json.loads(log.read_text().splitlines()[-1]).values())
+    return int(end) - 1

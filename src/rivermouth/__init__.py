@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from rivermouth import tables, testing
     from rivermouth.errors import RivermouthError
     from rivermouth.spark.join_table import join_table
+    from rivermouth.spark.snapshotting import snapshot
     from rivermouth.spec.caches import external, full
     from rivermouth.spec.conditions import (
         contains,
@@ -37,6 +38,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "RivermouthError": "rivermouth.errors",
     "join_table": "rivermouth.spark.join_table",
+    "snapshot": "rivermouth.spark.snapshotting",
     **dict.fromkeys(("external", "full"), "rivermouth.spec.caches"),
     **dict.fromkeys(
         (
@@ -67,6 +69,7 @@ __all__ = [
     "overlaps",
     "point",
     "relate",
+    "snapshot",
     "tables",
     "testing",
     "touches",

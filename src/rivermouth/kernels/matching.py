@@ -205,6 +205,10 @@ class Matcher:
 
     def match(self, left: Columns) -> Pairs:
         """The pairs that satisfy the condition, by left row, then table row (nearest: distance)."""
+        with np.errstate(over="ignore", invalid="ignore"):  # far, however far
+            return self._match(left)
+
+    def _match(self, left: Columns) -> Pairs:
         if self._place is None:
             group = self._lookup(left)
             missing = _null_keys(left, self._equal)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rivermouth.spec.durations import Duration
@@ -16,10 +16,22 @@ if TYPE_CHECKING:
     from rivermouth.tables.geopackage_file import GeoPackageLayer
     from rivermouth.tables.parquet_files import ParquetFiles
     from rivermouth.tables.postgresql.table import PostgresTable
+    from rivermouth.tables.spark_frame import FrameTable
 
-__all__ = ["geojson", "geopackage", "parquet", "postgres"]
+__all__ = ["frame", "geojson", "geopackage", "parquet", "postgres"]
 
 # A module here never has the name of a function: importing it would put it in the function's place.
+
+
+def frame(df: Any) -> FrameTable:
+    """The rows of a batch DataFrame, joined by the native plan.
+
+    For conditions that only the workers' plan can do, write the frame down once and use what
+    that gives: ``table = rm.snapshot(df, path)``.
+    """
+    from rivermouth.tables.spark_frame import FrameTable
+
+    return FrameTable(df)
 
 
 def geojson(path: str | os.PathLike[str]) -> GeoJSONFile:

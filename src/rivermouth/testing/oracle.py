@@ -115,7 +115,8 @@ def _holds(event: Row, row: Row, place: Topology | Near) -> bool:
         return bool(getattr(shapely, place.predicate)(left, right))
     if metric == "sphere":
         return great_circle(left, right) <= place.limit
-    return bool(shapely.dwithin(left, right, place.limit))
+    with np.errstate(over="ignore"):  # far, however far
+        return bool(shapely.dwithin(left, right, place.limit))
 
 
 def _nearest(event: Row, rows: Sequence[Row], place: Nearest) -> list[Match]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,16 +18,63 @@ from benchmarks.harness import CACHE, data
 
 TDRIVE = "tdrive_2008-02-03_04.parquet"
 DISTRICTS = "beijing_districts_wgs84.geojson"
-FILES = 12
+FILES = 12  #: of the stream: one more than the ten micro-batches a JVM needs to warm up, and some
 GROUPS = 4  #: row groups a file, so that it can be read by several tasks
 
 
-def tdrive_files() -> Path:
-    """The folder with T-Drive as `FILES` Parquet files of equal size, in time order, made once."""
-    folder = CACHE / f"tdrive-{FILES}"
-    if not (folder / "_made").exists():
-        write_parts(pq.read_table(data(TDRIVE)), folder, FILES)
-    return folder
+@dataclass(frozen=True)
+class Taxis:
+    """T-Drive as a stream of `FILES` files of equal size, in time order.
+
+    Parameters
+    ----------
+    limit
+        Take only so many rows, spread over the whole; None: all.
+    """
+
+    limit: int | None = None
+
+    def folder(self) -> Path:
+        """Where the files are, made once."""
+        folder = self._home / "files"
+        if not (folder / "_made").exists():
+            write_parts(self._table(), folder, FILES)
+        return folder
+
+    def rows(self, files: int) -> int:
+        """How many rows the first `files` files hold."""
+        return sum(part["rows"] for part in self._truth()[:files])
+
+    def expected(self, files: int) -> dict[str, int]:
+        """How many points of the first `files` files lie within each district."""
+        parts = self._truth()[:files]
+        return {name: sum(part["within"][name] for part in parts) for name in parts[0]["within"]}
+
+    def _truth(self) -> list[dict[str, Any]]:
+        """For each file what shapely says of it, asked once."""
+        known = self._home / f"truth-shapely-{shapely.__version__}.json"
+        if not known.exists():
+            known.parent.mkdir(parents=True, exist_ok=True)
+            known.write_text(json.dumps([_judge(part) for part in parts(self._table(), FILES)]))
+        found: list[dict[str, Any]] = json.loads(known.read_text())
+        return found
+
+    def _table(self) -> pa.Table:
+        table = pq.read_table(data(TDRIVE))
+        if self.limit is None:
+            return table
+        return table.take(np.linspace(0, table.num_rows - 1, self.limit).astype(np.int64))
+
+    @property
+    def _home(self) -> Path:
+        return CACHE / f"tdrive-{self.limit or 'all'}-in-{FILES}"
+
+
+def districts() -> tuple[list[str], list[Any]]:
+    """Names and polygons of the districts."""
+    features = json.loads(data(DISTRICTS).read_text())["features"]
+    shapes = [shapely.from_geojson(json.dumps(feature["geometry"])) for feature in features]
+    return [feature["properties"]["district"] for feature in features], shapes
 
 
 def write_parts(table: pa.Table, folder: Path, files: int) -> None:
@@ -45,41 +93,9 @@ def parts(table: pa.Table, count: int) -> Iterator[pa.Table]:
         yield table.slice(start, stop - start).combine_chunks()
 
 
-def districts() -> tuple[list[str], list[Any]]:
-    """Names and polygons of the districts."""
-    features = json.loads(data(DISTRICTS).read_text())["features"]
-    shapes = [shapely.from_geojson(json.dumps(feature["geometry"])) for feature in features]
-    return [feature["properties"]["district"] for feature in features], shapes
-
-
-def truth() -> list[dict[str, int]]:
-    """For each file, how many of its points lie within each district, as shapely has it."""
-    known = CACHE / f"truth-{FILES}-shapely-{shapely.__version__}.json"
-    if not known.exists():
-        known.parent.mkdir(parents=True, exist_ok=True)
-        tdrive = pq.read_table(data(TDRIVE))
-        known.write_text(json.dumps([_within(part) for part in parts(tdrive, FILES)]))
-    found: list[dict[str, int]] = json.loads(known.read_text())
-    return found
-
-
-def expected(files: int) -> dict[str, int]:
-    """How many points of the first `files` files lie within each district."""
-    names, _ = districts()
-    return {name: sum(part[name] for part in truth()[:files]) for name in names}
-
-
-def rows(files: int) -> int:
-    """How many rows the first `files` files hold."""
-    paths = sorted(tdrive_files().glob("part-*.parquet"))[:files]
-    return sum(pq.read_metadata(path).num_rows for path in paths)
-
-
-def _within(part: pa.Table) -> dict[str, int]:
+def _judge(part: pa.Table) -> dict[str, Any]:
     lon, lat = part["lon"].to_numpy(), part["lat"].to_numpy()
     names, shapes = districts()
     shapely.prepare(shapes)
-    return {
-        name: int(shapely.contains_xy(shape, lon, lat).sum())
-        for name, shape in zip(names, shapes, strict=True)
-    }
+    inside = [int(shapely.contains_xy(shape, lon, lat).sum()) for shape in shapes]
+    return {"rows": part.num_rows, "within": dict(zip(names, inside, strict=True))}

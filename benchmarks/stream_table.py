@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks import events, ours, streams
-from benchmarks.harness import SEED, Case, arguments, interleave, progress, save
+from benchmarks.events import Taxis
+from benchmarks.harness import SEED, Case, arguments, data, interleave, progress, save
 from benchmarks.peers import sedona
 from benchmarks.peers.environment import PeerUnavailable
 from benchmarks.runner import Runner
@@ -21,6 +22,7 @@ from benchmarks.runner import Runner
 RUNS = 5
 #: files a run reads; slow cases read fewer, as their figures are per row
 ALL, HALF, FEW, ONE = events.FILES, events.FILES // 2, 2, 1
+QUICK_ROWS = 60_000
 
 #: what paper C reports in its Figure 11, on a Xeon Gold 6240 with Flink 1.13 and Kafka
 PAPER = [
@@ -36,6 +38,7 @@ class Line:
     case: str
     runner: Runner
     cores: int
+    taxis: Taxis
     files: int
     gives: str = "every row with its district"
 
@@ -49,7 +52,7 @@ class Line:
 
         Ours may not differ. A peer's difference is reported beside its figure.
         """
-        truth = events.expected(self.files)
+        truth = self.taxis.expected(self.files)
         found = self._run(self.runner.ask, count=list(truth) if "district" in self.gives else None)
         if "district" not in self.gives:
             return 0
@@ -67,11 +70,11 @@ class Line:
         }
 
     def _run(self, how: Callable[..., dict[str, Any]], **more: Any) -> dict[str, Any]:
-        folder = str(events.tdrive_files())
+        folder = str(self.taxis.folder())
         found = how(case=self.case, folder=folder, files=self.files, **more)
-        self._agree("rows in", found["rows_in"], events.rows(self.files))
+        self._agree("rows in", found["rows_in"], self.taxis.rows(self.files))
         if "every row" in self.gives:
-            self._agree("rows out", found["rows_out"], events.rows(self.files))
+            self._agree("rows out", found["rows_out"], self.taxis.rows(self.files))
         return found
 
     def _agree(self, what: str, found: object, truth: object) -> None:
@@ -79,28 +82,39 @@ class Line:
             raise AssertionError(f"{self.name}: {what} are {found}, the truth is {truth}")
 
 
-def our_lines(one: Runner, two: Runner) -> list[Line]:
+def our_lines(one: Runner, two: Runner, taxis: Taxis) -> list[Line]:
     """The floor, our plans, and the paper's ways, on two cores and on one."""
+    floor = ("scan", "identity", "identity_with_district")
+    plans = ("workers", "native")
+    paper = (("rtree", HALF), ("loop_over_batch", FEW), ("loop_over_records", ONE))
     return [
-        *(Line(case, two, 2, ALL, "every row") for case in ("scan", "identity")),
-        Line("identity_with_district", two, 2, ALL, "every row"),
-        *(Line(case, two, 2, ALL) for case in ("workers", "native")),
-        *(Line(case, one, 1, HALF) for case in ("workers", "native")),
-        *(Line("rtree", *where, HALF) for where in ((two, 2), (one, 1))),
-        *(Line("loop_over_batch", *where, FEW) for where in ((two, 2), (one, 1))),
-        *(Line("loop_over_records", *where, ONE) for where in ((two, 2), (one, 1))),
+        *(Line(case, two, 2, taxis, ALL, "every row") for case in floor),
+        *(Line(case, two, 2, taxis, ALL) for case in plans),
+        *(Line(case, one, 1, taxis, HALF) for case in plans),
+        *(Line(case, two, 2, taxis, files) for case, files in paper),
+        *(Line(case, one, 1, taxis, files) for case, files in paper),
     ]
 
 
-def peer_lines(stack: ExitStack) -> list[Line]:
-    """Sedona's two forms, or none, with a word, where it cannot be had."""
+def peer_lines(peer: Runner, taxis: Taxis) -> list[Line]:
+    """Sedona's two forms."""
+    gives = "rows inside, with their district"
+    return [
+        Line("subdivided", peer, 2, taxis, HALF, gives),
+        Line("whole", peer, 2, taxis, FEW, gives),
+    ]
+
+
+def started(stack: ExitStack, taxis: Taxis, *, make_peer: bool) -> list[Line]:
+    """All lines, their sessions running; without Sedona, and with a word, where it is not had."""
+    one, two = (stack.enter_context(ours.start(cores=cores)) for cores in (1, 2))
+    lines = our_lines(one, two, taxis)
     try:
-        peer = stack.enter_context(sedona.start(events.data(events.DISTRICTS), cores=2))
+        peer = stack.enter_context(sedona.start(data(events.DISTRICTS), cores=2, make=make_peer))
     except PeerUnavailable as reason:
         print(f"without Sedona: {reason}")
-        return []
-    gives = "rows inside, with their district"
-    return [Line("subdivided", peer, 2, HALF, gives), Line("whole", peer, 2, FEW, gives)]
+        return lines
+    return [*lines, *peer_lines(peer, taxis)]
 
 
 def measure(lines: list[Line], *, runs: int, warmup: int) -> list[dict[str, Any]]:
@@ -115,7 +129,7 @@ def measure(lines: list[Line], *, runs: int, warmup: int) -> list[dict[str, Any]
     return [
         row
         | {"case": line.case, "cores": line.cores, "gives": line.gives}
-        | {"rows": events.rows(line.files), "batches": line.files, "astray": astray[line.name]}
+        | {"rows": line.taxis.rows(line.files), "batches": line.files, "astray": astray[line.name]}
         for line, row in zip(lines, rows, strict=True)
     ]
 
@@ -123,13 +137,12 @@ def measure(lines: list[Line], *, runs: int, warmup: int) -> list[dict[str, Any]
 def main() -> None:
     """Run it all and leave ``stream_table.json``."""
     given = arguments(__doc__)
+    data(events.TDRIVE)
+    taxis = Taxis(limit=QUICK_ROWS if given.quick else None)
+    runs, warmup = (given.runs or 1, 0) if given.quick else (given.runs or RUNS, 1)
     with ExitStack() as stack:
-        one, two = (stack.enter_context(ours.start(cores=cores)) for cores in (1, 2))
-        lines = [*our_lines(one, two), *peer_lines(stack)]
-        if given.quick:
-            lines = [Line(line.case, line.runner, line.cores, ONE, line.gives) for line in lines]
-        runs = given.runs or (1 if given.quick else RUNS)
-        rows = measure(lines, runs=runs, warmup=0 if given.quick else 1)
+        lines = started(stack, taxis, make_peer=not given.quick)
+        rows = measure(lines, runs=runs, warmup=warmup)
     path = save(
         "stream_table",
         [*rows, *PAPER],

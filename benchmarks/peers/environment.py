@@ -45,6 +45,19 @@ class Environment:
         pins = dict(package.split("==") for package in self.packages)
         return pins | {jar.split(":")[1]: jar.split(":")[2] for jar in self.jars}
 
+    @property
+    def is_made(self) -> bool:
+        """Whether it is there, with these very versions."""
+        return self._stamp.exists() and self._stamp.read_text() == self._wanted
+
+    @property
+    def _stamp(self) -> Path:
+        return self.folder / "_made"
+
+    @property
+    def _wanted(self) -> str:
+        return "\n".join((*self.packages, *self.jars))
+
     def jar_paths(self) -> list[Path]:
         """Where the jars are, once made."""
         return [self.folder / "jars" / "{1}-{2}.jar".format(*jar.split(":")) for jar in self.jars]
@@ -57,9 +70,7 @@ class Environment:
         PeerUnavailable
             When a package or jar cannot be had here.
         """
-        stamp = self.folder / "_made"
-        wanted = "\n".join((*self.packages, *self.jars))
-        if stamp.exists() and stamp.read_text() == wanted:
+        if self.is_made:
             return self
         _run(sys.executable, "-m", "venv", str(self.folder / "venv"))
         pip = (str(self.python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
@@ -67,7 +78,7 @@ class Environment:
         for jar in self.jars:
             out = f"-DoutputDirectory={self.folder / 'jars'}"
             _run("mvn", "-B", "-q", COPY, f"-Dartifact={jar}", out)
-        stamp.write_text(wanted)
+        self._stamp.write_text(self._wanted)
         return self
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import streams
-from benchmarks.peers.environment import Environment
+from benchmarks.peers.environment import Environment, PeerUnavailable
 from benchmarks.runner import ROOT, Runner, serve
 
 SEDONA = Environment(
@@ -39,10 +39,20 @@ CONF = {
 }
 
 
-def start(districts: Path, *, cores: int) -> Runner:
-    """The peer as a runner; makes its environment if need be (about two minutes, once)."""
-    python = SEDONA.make().python
-    return Runner(__spec__.name, str(districts), str(cores), name=f"sedona-{cores}", python=python)
+def start(districts: Path, *, cores: int, make: bool = True) -> Runner:
+    """The peer as a runner; its environment is made if need be, and if `make` allows it.
+
+    Raises
+    ------
+    PeerUnavailable
+        When there is no environment, or none can be made here.
+    """
+    if make:
+        SEDONA.make()
+    elif not SEDONA.is_made:
+        raise PeerUnavailable("its environment is not made yet")
+    words = (str(districts), str(cores))
+    return Runner(__spec__.name, *words, name=f"sedona-{cores}", python=SEDONA.python)
 
 
 def main(districts: str, cores: str) -> None:

@@ -61,11 +61,17 @@ class Runner:
                 },
             )
         self.pid = self._process.pid
-        self.hello = self._receive()
+        self.hello: dict[str, Any] | None = None  #: what it said when it was ready
+
+    def ready(self) -> Runner:
+        """Wait until the process can answer; itself. Until then several can start side by side."""
+        if self.hello is None:
+            self.hello = self._receive()
+        return self
 
     def ask(self, **request: Any) -> dict[str, Any]:
         """Send one request and wait for its answer."""
-        stdin = self._process.stdin
+        stdin = self.ready()._process.stdin
         assert stdin is not None
         stdin.write(json.dumps(request) + "\n")
         stdin.flush()
@@ -73,7 +79,7 @@ class Runner:
 
     def measure(self, **request: Any) -> dict[str, Any]:
         """`ask`, with the CPU time that the whole tree used meanwhile as ``cpu_s``."""
-        before = cpu_seconds(self.pid)
+        before = cpu_seconds(self.ready().pid)
         answer = self.ask(**request)
         return answer | {"cpu_s": cpu_seconds(self.pid) - before}
 

@@ -30,7 +30,7 @@ def python(code: str) -> subprocess.Popen[str]:
 
 
 def used_when_ready(code: str) -> float:
-    """CPU seconds of the tree of ``code`` at the moment it says "ready", give or take some ticks."""
+    """CPU seconds of the tree of ``code`` when it says "ready", give or take some ticks."""
     with python(code + "\nprint('ready', flush=True)\ninput()") as process:
         assert process.stdout.readline() == "ready\n"
         used = accounting.cpu_seconds(process.pid)
@@ -195,7 +195,7 @@ def echo(tmp_path, monkeypatch):
 
 
 def test_a_runner_answers_past_any_noise_and_is_measured_from_outside(echo):
-    assert echo.hello == {"hello": "there"}
+    assert echo.ready().hello == {"hello": "there"}
     assert echo.ask(burn=0) == {"burned": 0}
     found = echo.measure(burn=0.3)
     assert found["burned"] == 0.3

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from rivermouth.spark.java import find_java
 
-__all__ = ["KafkaMissing", "broker", "client_python", "connector_jars", "free_ports"]
+__all__ = ["KafkaMissing", "broker", "client_python", "connector_jars", "free_ports", "versions"]
 
 CACHE = Path(__file__).resolve().parents[1] / ".cache" / "kafka"
 CLIENT = "confluent-kafka==2.16.1"
@@ -52,6 +52,12 @@ CONNECTOR = (
     Jar("org.apache.commons", "commons-pool2", "2.12.0"),
 )
 BROKER = (Jar("org.apache.kafka", "kafka_2.13", "4.1.0"),)
+
+
+def versions() -> dict[str, str]:
+    """Versions of all that a figure measured with this Kafka may depend on."""
+    client, _, version = CLIENT.partition("==")
+    return {jar.name: jar.version for jar in (*BROKER, *CONNECTOR)} | {client: version}
 
 
 def connector_jars() -> str:
@@ -142,7 +148,7 @@ def _properties(log: Path, port: int, controller: int) -> str:
     return "".join(f"{key}={value}\n" for key, value in lines.items())
 
 
-def _wait(process: subprocess.Popen[bytes], port: int, out: Path, seconds: float = 60) -> None:
+def _wait(process: subprocess.Popen[bytes], port: int, out: Path, seconds: float = 120) -> None:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline and process.poll() is None:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):

@@ -6,6 +6,9 @@
 from __future__ import annotations
 
 import argparse
+import os
+import sys
+import threading
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -87,6 +90,12 @@ def start(
     return writer.outputMode("update").trigger(**trigger).start()
 
 
+def _end_with_parent() -> None:
+    """Wait for the end of standard input, a pipe from the parent, and end with it."""
+    sys.stdin.read()
+    os._exit(1)
+
+
 def _decoded(records: DataFrame) -> DataFrame:
     from pyspark.sql import functions as sf
 
@@ -102,7 +111,8 @@ def _encoded(rows: DataFrame) -> DataFrame:
 
 
 def main() -> None:
-    """Run one case in real-time mode for as long as this process lives."""
+    """Run one case in real-time mode until this process is killed, or who started it is gone."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     parser = argparse.ArgumentParser(description="One query from Kafka to Kafka.")
     parser.add_argument("bootstrap")
     parser.add_argument("source")

@@ -78,7 +78,7 @@ class Traffic:
         rate: float,
         count: int,
         folder: Path,
-        idle: float = 120,
+        idle: float = 300,
     ) -> None:
         self._out = folder / f"{topics.target}.jsonl"
         self._consumer = subprocess.Popen(

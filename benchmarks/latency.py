@@ -13,7 +13,7 @@ import statistics
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -231,10 +231,11 @@ def main() -> None:
         "latency",
         rows,
         quick=words.quick,
-        peers={"kafka": kafka.BROKER[0].version, "connector": kafka.CONNECTOR[0].version},
+        peers=kafka.versions(),
         data={"points": TDRIVE, "table": DISTRICTS, "records": POINTS},
         seed=harness.SEED,
         conf={"rate": words.rate, "seconds": seconds, "warm": WARM, "partitions": 1, "cores": 2},
+        settings={name: asdict(setting) for name, setting in (SETTINGS | TURNS).items()},
         ratio={"what": f"{NATIVE} / {BARE}", "median": statistics.median(ratios), "each": ratios},
         restart=restart,
     )

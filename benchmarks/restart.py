@@ -45,7 +45,7 @@ class Outcome:
         """The same in numbers.
 
         ``arrived`` of those ``sent``, rows that came ``repeated``, and how many of the
-        ``committed`` are among them: ``redone``.
+        ``committed`` are among them: ``redone``. The query is one that makes a row of a record.
         """
         seen = Counter(arrival["number"] for arrival in self.arrivals)
         return {
@@ -120,6 +120,7 @@ def driver(
             command,
             cwd=ROOT,
             env=os.environ | {"TMPDIR": str(folder)},  # the killed do not clean up
+            stdin=subprocess.PIPE,
             stdout=out,
             stderr=subprocess.STDOUT,
             start_new_session=True,  # Python and its JVM are a group: one signal meets both
@@ -131,10 +132,10 @@ def driver(
         raise RecordsMissing(f"{error}; the driver's output ends:\n{said}") from error
     finally:
         os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        process.communicate()
 
 
-def _await_commit(checkpoint: Path, seconds: float = 120) -> int:
+def _await_commit(checkpoint: Path, seconds: float = 300) -> int:
     """Wait until a batch with records is committed; how many of them are."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:

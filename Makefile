@@ -35,6 +35,9 @@ bench: env
 bench-quick: env
 	for name in $(BENCHES); do $(BIN)/python -m benchmarks.$$name --quick || exit 1; done
 
+docs: env
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet --site-dir site
+
 servers:
 	@./.ci/servers
 

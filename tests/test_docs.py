@@ -1,0 +1,164 @@
+"""The pages tell the truth: their code runs and prints what they say, their links lead somewhere.
+
+A page is README.md or one of docs/*.md. How its code blocks are marked is in CONTRIBUTING.md.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from rivermouth.cli.main import COMMANDS, main
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+FENCE = re.compile(r"^```(?P<info>[^`\n]*)\n(?P<text>.*?)^```[ ]*$", re.MULTILINE | re.DOTALL)
+MOST_NOT_RUN = 5  # of all pages together: an example that never runs is a promise nobody keeps
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block: what stands behind the fence, its text, and the page's line before it."""
+
+    info: str
+    text: str
+    line: int
+
+    @property
+    def is_run(self) -> bool:
+        return self.info == "python"
+
+    @property
+    def is_output(self) -> bool:
+        return self.info == "text"
+
+
+def blocks_of(page: str) -> Iterator[tuple[Block, str | None]]:
+    """Each block, with what it must print: the ``text`` block that follows it, blank lines apart."""
+    found = [
+        (Block(match["info"].strip(), match["text"], page.count("\n", 0, match.start()) + 1), match)
+        for match in FENCE.finditer(page)
+    ]
+    for (block, match), (after, next_match) in zip(found, [*found[1:], (None, None)], strict=True):
+        follows = after and after.is_output and not page[match.end() : next_match.start()].strip()
+        yield block, after.text if follows else None
+
+
+def printed_by(block: Block, path: Path, names: dict[str, object]) -> str:
+    """What `block` prints; its lines are those of the page in a traceback."""
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        exec(compile("\n" * block.line + block.text, str(path), "exec"), names)
+    return out.getvalue()
+
+
+def trimmed(text: str) -> list[str]:
+    """The lines without the space behind them, which editors take away."""
+    return [line.rstrip() for line in text.rstrip().splitlines()]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_the_code_of_a_page_runs_and_prints_what_the_page_says(
+    path, request, tmp_path, monkeypatch
+):
+    runs = [(block, said) for block, said in blocks_of(path.read_text()) if block.is_run]
+    if not runs:
+        pytest.skip("no code to run")
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {"__name__": "__main__", "spark": request.getfixturevalue("spark")}
+    for block, said in runs:
+        printed = printed_by(block, path, names)
+        if said is not None:
+            assert trimmed(printed) == trimmed(said), f"{path.name}, line {block.line}"
+
+
+def test_blocks_that_do_not_run_are_few_and_marked():
+    blocks = [block for path in PAGES for block, _ in blocks_of(path.read_text())]
+    python = [block.info for block in blocks if block.info.startswith("py")]
+    assert set(python) <= {"python", "python no-run"}
+    assert python.count("python no-run") <= MOST_NOT_RUN
+
+
+def test_output_is_the_text_block_right_after_and_no_other():
+    page = (
+        "```python\nprint(1)\n```\n\n```text\n1\n```\n"
+        "```python\nx\n```\nwords\n```text\nno\n```\n"
+        "```python no-run\ny\n```\n"
+    )
+    read = [(block.info, block.line, said) for block, said in blocks_of(page)]
+    assert read == [
+        ("python", 1, "1\n"),
+        ("text", 5, None),
+        ("python", 8, None),
+        ("text", 12, None),
+        ("python no-run", 15, None),
+    ]
+
+
+def test_a_failing_block_is_found_at_its_line_of_the_page(tmp_path):
+    with pytest.raises(ZeroDivisionError) as failure:
+        printed_by(Block("python", "a = 1\na / 0\n", 41), tmp_path / "page.md", {})
+    assert failure.traceback[-1].lineno + 1 == 43
+
+
+@pytest.mark.parametrize("command", ["", *(command.name for command in COMMANDS)])
+def test_the_command_line_s_help_is_as_documented(command, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit, match="0"):
+        main([*command.split(), "--help"])
+    said = trimmed(capsys.readouterr().out)
+    page = (ROOT / "docs" / "cli.md").read_text()
+    assert said in [trimmed(block.text) for block, _ in blocks_of(page)]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory) -> Path:
+    """The site, built strictly: any warning, of Markdown or of Python, is a failure."""
+    folder = tmp_path_factory.mktemp("site")
+    built = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", folder],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONWARNINGS": "error"},
+        capture_output=True,
+        text=True,
+    )
+    assert built.returncode == 0, built.stdout + built.stderr
+    return folder
+
+
+def test_the_site_builds_strictly_and_has_every_page(site):
+    pages = {path.with_suffix(".html").name for path in PAGES if path.name != "README.md"}
+    assert pages <= {path.name for path in site.glob("*.html")}
+
+
+class Fetched(HTMLParser):
+    """What a browser fetches by itself for a page: not what is only linked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.addresses: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        names = {"link": "href"}.get(tag, "src")
+        address = dict(attrs).get(names)
+        if tag not in ("a", "base") and address:
+            self.addresses.append(address)
+
+
+def test_a_page_fetches_nothing_from_elsewhere(site):
+    for page in site.glob("*.html"):
+        reader = Fetched()
+        reader.feed(page.read_text())
+        assert reader.addresses, page.name
+        assert [at for at in reader.addresses if re.match(r"(?:\w+:)?//", at)] == [], page.name

@@ -22,36 +22,41 @@ from rivermouth.cli.main import COMMANDS, main
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-FENCE = re.compile(r"^```(?P<info>[^`\n]*)\n(?P<text>.*?)^```[ ]*$", re.MULTILINE | re.DOTALL)
+FENCE = re.compile(
+    r"""
+    ^```(?P<info>[^`\n]*)\n (?P<text>.*?) ^```[ ]*$
+    (?: (?= \s* ^```text[ ]*\n (?P<said>.*?) ^```[ ]*$ ) )?   # right behind it, blank lines apart
+    """,
+    re.MULTILINE | re.DOTALL | re.VERBOSE,
+)
 MOST_NOT_RUN = 5  # of all pages together: an example that never runs is a promise nobody keeps
 
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block: what stands behind the fence, its text, and the page's line before it."""
+    """A fenced block.
+
+    What stands behind the fence, its text, the number of its fence's line, and what the page says
+    that it prints, if it says so.
+    """
 
     info: str
     text: str
     line: int
-
-    @property
-    def is_run(self) -> bool:
-        return self.info == "python"
-
-    @property
-    def is_output(self) -> bool:
-        return self.info == "text"
+    said: str | None = None
 
 
-def blocks_of(page: str) -> Iterator[tuple[Block, str | None]]:
-    """Each block, with what it must print: the ``text`` block that follows it, blank lines apart."""
-    found = [
-        (Block(match["info"].strip(), match["text"], page.count("\n", 0, match.start()) + 1), match)
+def blocks_of(page: str) -> list[Block]:
+    """All fenced blocks of a page."""
+    return [
+        Block(
+            match["info"].strip(),
+            match["text"],
+            page.count("\n", 0, match.start()) + 1,
+            match["said"],
+        )
         for match in FENCE.finditer(page)
     ]
-    for (block, match), (after, next_match) in zip(found, [*found[1:], (None, None)], strict=True):
-        follows = after and after.is_output and not page[match.end() : next_match.start()].strip()
-        yield block, after.text if follows else None
 
 
 def printed_by(block: Block, path: Path, names: dict[str, object]) -> str:
@@ -67,25 +72,54 @@ def trimmed(text: str) -> list[str]:
     return [line.rstrip() for line in text.rstrip().splitlines()]
 
 
-@pytest.mark.spark
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
-def test_the_code_of_a_page_runs_and_prints_what_the_page_says(
-    path, request, tmp_path, monkeypatch
-):
-    runs = [(block, said) for block, said in blocks_of(path.read_text()) if block.is_run]
-    if not runs:
-        pytest.skip("no code to run")
+@pytest.fixture
+def folder(request, tmp_path, monkeypatch) -> Iterator[Path]:
+    """An empty working folder, for Python and for Spark alike.
+
+    A stranger starts both in one place. Here the JVM runs already, and must be told where it is:
+    the file system that reads and writes, and the property that checkpoints start from.
+    """
+    if "RIVERMOUTH_TEST_REMOTE" in os.environ:
+        pytest.skip("a Spark Connect server has a working folder of its own")
+    context = request.getfixturevalue("spark").sparkContext
+    hadoop = context._jvm.org.apache.hadoop.fs
+    files = hadoop.FileSystem.get(context._jsc.hadoopConfiguration())
+    before = files.getWorkingDirectory()
     monkeypatch.chdir(tmp_path)
-    names: dict[str, object] = {"__name__": "__main__", "spark": request.getfixturevalue("spark")}
-    for block, said in runs:
-        printed = printed_by(block, path, names)
-        if said is not None:
-            assert trimmed(printed) == trimmed(said), f"{path.name}, line {block.line}"
+    files.setWorkingDirectory(hadoop.Path(str(tmp_path)))
+    context._jvm.System.setProperty("user.dir", str(tmp_path))
+    yield tmp_path
+    files.setWorkingDirectory(before)
+    context._jvm.System.setProperty("user.dir", before.toUri().getPath())
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    "path",
+    [path for path in PAGES if any(b.info == "python" for b in blocks_of(path.read_text()))],
+    ids=lambda path: path.name,
+)
+def test_the_code_of_a_page_runs_and_prints_what_the_page_says(path, spark, folder):
+    names: dict[str, object] = {"__name__": "__main__", "spark": spark}
+    for block in blocks_of(path.read_text()):
+        if block.info == "python":
+            printed = printed_by(block, path, names)
+            if block.said is not None:
+                assert trimmed(printed) == trimmed(block.said), f"{path.name}, line {block.line}"
+
+
+@pytest.mark.spark
+def test_relative_paths_of_spark_start_in_the_page_s_folder(spark, folder):
+    spark.range(3).write.parquet("numbers")
+    stream = spark.readStream.schema("id long").parquet("numbers").writeStream.format("noop")
+    query = stream.option("checkpointLocation", "checkpoint").trigger(availableNow=True).start()
+    query.awaitTermination()
+    assert {path.name for path in folder.iterdir()} == {"numbers", "checkpoint"}
 
 
 def test_blocks_that_do_not_run_are_few_and_marked():
-    blocks = [block for path in PAGES for block, _ in blocks_of(path.read_text())]
-    python = [block.info for block in blocks if block.info.startswith("py")]
+    infos = [block.info for path in PAGES for block in blocks_of(path.read_text())]
+    python = [info for info in infos if info.startswith("py")]
     assert set(python) <= {"python", "python no-run"}
     assert python.count("python no-run") <= MOST_NOT_RUN
 
@@ -96,7 +130,7 @@ def test_output_is_the_text_block_right_after_and_no_other():
         "```python\nx\n```\nwords\n```text\nno\n```\n"
         "```python no-run\ny\n```\n"
     )
-    read = [(block.info, block.line, said) for block, said in blocks_of(page)]
+    read = [(block.info, block.line, block.said) for block in blocks_of(page)]
     assert read == [
         ("python", 1, "1\n"),
         ("text", 5, None),
@@ -119,7 +153,7 @@ def test_the_command_line_s_help_is_as_documented(command, capsys, monkeypatch):
         main([*command.split(), "--help"])
     said = trimmed(capsys.readouterr().out)
     page = (ROOT / "docs" / "cli.md").read_text()
-    assert said in [trimmed(block.text) for block, _ in blocks_of(page)]
+    assert said in [trimmed(block.text) for block in blocks_of(page)]
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +163,7 @@ def site(tmp_path_factory) -> Path:
     built = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", folder],
         cwd=ROOT,
-        env={**os.environ, "PYTHONWARNINGS": "error"},
+        env={**os.environ, "PYTHONWARNINGS": "error", "NO_MKDOCS_2_WARNING": "1"},
         capture_output=True,
         text=True,
     )

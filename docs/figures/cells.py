@@ -20,11 +20,12 @@ from matplotlib.patches import Patch, Rectangle
 from rivermouth.kernels import cells
 
 OUT = Path(__file__).parents[1] / "img" / "cells.svg"
-SHAPE = shapely.Polygon(
-    [(0.4, 2.2), (1.5, 0.7), (3.9, 0.3), (6.3, 1.2), (8.6, 0.9), (9.6, 3.1), (8.2, 4.1), (8.9, 5.4)]
-    + [(7.4, 5.2), (6.9, 6.7), (5.2, 5.6), (3.4, 6.4), (2.9, 5.0), (1.1, 5.3)],
-    [[(3.6, 2.3), (5.4, 2.5), (5.0, 3.9), (3.9, 3.7)]],
-)
+RING = """
+0.4 2.2, 1.5 0.7, 3.9 0.3, 6.3 1.2, 8.6 0.9, 9.6 3.1, 8.2 4.1, 8.9 5.4, 7.4 5.2, 6.9 6.7, 5.2 5.6,
+3.4 6.4, 2.9 5.0, 1.1 5.3, 0.4 2.2
+"""
+HOLE = "3.6 2.3, 5.4 2.5, 5.0 3.9, 3.9 3.7, 3.6 2.3"
+SHAPE = shapely.from_wkt(f"POLYGON (({RING}), ({HOLE}))")
 INSIDE, BORDER, EMPTY = "#9ecae1", "#fdd0a2", "#f4f5f7"
 LINE, FAINT, POINT, TOGGLE = "#1d2733", "#9aa4af", "#c2410c", "#6a3d9a"
 

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+import rivermouth as rm
 from rivermouth.cli.main import COMMANDS, main
 
 ROOT = Path(__file__).parents[1]
@@ -115,6 +116,14 @@ def test_relative_paths_of_spark_start_in_the_page_s_folder(spark, folder):
     query = stream.option("checkpointLocation", "checkpoint").trigger(availableNow=True).start()
     query.awaitTermination()
     assert {path.name for path in folder.iterdir()} == {"numbers", "checkpoint"}
+
+
+def test_every_public_name_is_in_the_reference():
+    rooms = {"tables": rm.tables.__all__, "testing": [*rm.testing.__all__, "oracle.join_table"]}
+    names = {f"rm.{name}" for name in rm.__all__ if name not in ("plot", *rooms)}
+    names |= {f"rm.{room}.{name}" for room in rooms for name in rooms[room] if name != "oracle"}
+    page = (ROOT / "docs" / "reference.md").read_text()
+    assert set(re.findall(r"heading: (rm\.[\w.]+)", page)) == names
 
 
 def test_blocks_that_do_not_run_are_few_and_marked():

@@ -2,7 +2,7 @@ import multiprocessing
 import pickle
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
@@ -194,6 +194,42 @@ def test_a_snapshot_travels_through_a_uri_and_is_copied_once_per_host(tmp_path, 
     assert names(first) == names(other) == ["0-1", "1-1"]
     assert len(source.reads) == 1
     assert first.number == other.number
+
+
+def test_what_an_earlier_program_left_is_used_only_while_it_is_young(tmp_path):
+    source = Memory()
+    snapshot.current(recipe(source), rm.full(), str(tmp_path), lambda: 1000.0)
+    later = replace(recipe(source), since=1010.0)
+    young = rm.full(refresh="1 minute")
+    assert names(snapshot.current(later, young, str(tmp_path), lambda: 1011.0)) == ["0-1", "1-1"]
+    assert names(snapshot.current(later, rm.full(), str(tmp_path), lambda: 1011.0)) == [
+        "0-2",
+        "1-2",
+    ]
+    assert names(snapshot.current(later, rm.full(), str(tmp_path), lambda: 1012.0)) == [
+        "0-2",
+        "1-2",
+    ]
+
+
+def test_a_reader_of_the_table_finds_what_another_host_has_shared_meanwhile(tmp_path, monkeypatch):
+    """It asks for the newest while it holds the lock, and must not wait for itself."""
+    import pyarrow.fs
+
+    (tmp_path / "shared").mkdir()
+    tree = pyarrow.fs.SubTreeFileSystem(str(tmp_path / "shared"), pyarrow.fs.LocalFileSystem())
+    monkeypatch.setattr("rivermouth.tables.shelf._remote", lambda uri: (tree, uri.split("://")[1]))
+    source, cache = Memory(), rm.full(max_age="10 seconds")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "host-a"))
+    snapshot.current(recipe(source), cache, "far://bucket", lambda: 1000.0)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "host-b"))
+    for now in (1011.0, 1022.0, 1033.0):
+        snapshot.current(recipe(source), cache, "far://bucket", lambda now=now: now)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "host-a"))
+    found = snapshot.current(recipe(source), cache, "far://bucket", lambda: 1034.0)
+    assert names(found) == ["0-4", "1-4"]
+    kept = [path.name for path in (tmp_path / "shared").rglob("v*") if path.is_dir()]
+    assert len(kept) == 2
 
 
 def test_nothing_in_a_snapshot_is_a_pickle(tmp_path):

@@ -213,9 +213,7 @@ class Matcher:
             group = self._lookup(left)
             missing = _null_keys(left, self._equal)
             return Pairs(*self._keys.expand(group), troubles=missing)
-        places = places_of(left, self._place.left, srid=self._srid)
-        if isinstance(self._place, (Near, Nearest)) and self._place.metric == "sphere":
-            places = _on_sphere(places)
+        places = _asked(self._place, left, self._srid)
         if self._equal is None:
             return replace(self._by_place(places), troubles=places.troubles)
         troubles = _null_keys(left, self._equal) | places.troubles
@@ -369,6 +367,21 @@ def _distances(metric: str, left: Places, li: Ints, right: Places, ri: Ints) -> 
         return np.fromiter((great_circle(*pair) for pair in pairs), float, len(li))
     distances: Floats = shapely.distance(left.as_shapes[li], right.as_shapes[ri])
     return distances
+
+
+def set_aside(
+    equal: Equal | None, place: Place | None, left: Columns, *, srid: int
+) -> dict[str, int]:
+    """How many records cannot match, by reason, where another than a `Matcher` answers."""
+    troubles = _null_keys(left, equal) if equal else {}
+    return troubles if place is None else troubles | _asked(place, left, srid).troubles
+
+
+def _asked(place: Place, left: Columns, srid: int) -> Places:
+    """The records' places, as `place` needs them."""
+    places = places_of(left, place.left, srid=srid)
+    on_sphere = isinstance(place, (Near, Nearest)) and place.metric == "sphere"
+    return _on_sphere(places) if on_sphere else places
 
 
 def _null_keys(left: Columns, equal: Equal | None) -> dict[str, int]:

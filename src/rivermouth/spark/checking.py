@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, cast, get_args
@@ -11,6 +12,7 @@ from pyspark.sql import types as t
 
 from rivermouth.errors import ColumnError, ConditionError, DefinitionError, missing_column
 from rivermouth.spark import types
+from rivermouth.spec.caches import Full
 from rivermouth.spec.conditions import (
     Condition,
     Equal,
@@ -21,6 +23,7 @@ from rivermouth.spec.conditions import (
     combine,
     split,
 )
+from rivermouth.tables.snapshot import Recipe
 from rivermouth.tables.source import Source, srid_of
 
 How = Literal["inner", "left", "semi", "anti"]
@@ -49,6 +52,8 @@ class Join:
     columns
         What is brought from the table: (name in the result, name in the table). None for semi
         and anti.
+    since
+        When the join was defined, in seconds since 1970.
     """
 
     equal: Equal | None
@@ -58,6 +63,7 @@ class Join:
     events: t.StructType
     table: pa.Schema
     columns: tuple[tuple[str, str], ...]
+    since: float
 
     @property
     def on(self) -> Condition:
@@ -85,6 +91,10 @@ class Join:
     def table_columns(self) -> tuple[str, ...]:
         """All columns of the table that are needed."""
         return tuple(dict.fromkeys((*self.condition_columns, *(old for _, old in self.columns))))
+
+    def recipe(self, cache: Full) -> Recipe:
+        """What a snapshot for this join holds."""
+        return Recipe(self.source, self.table_columns, self.place, cache.index, self.since)
 
     @property
     def srid(self) -> int:
@@ -137,7 +147,7 @@ def check(
             f"columns= has no meaning with how={how!r}",
             todo="Leave it out: none are brought.",
         )
-    join = Join(equal, place, cast(How, how), source, events, table, brought)
+    join = Join(equal, place, cast(How, how), source, events, table, brought, time.time())
     _check_clashes(join)
     return join
 

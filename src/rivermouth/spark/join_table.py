@@ -16,6 +16,7 @@ from rivermouth.spark.checking import WHERE, Columns, How, Join, check
 from rivermouth.spark.workers import join_by_store, join_in_workers
 from rivermouth.spec.caches import Cache, External, Full
 from rivermouth.spec.conditions import Condition
+from rivermouth.tables.files import located
 from rivermouth.tables.source import Answering, Source
 
 Plan = Literal["workers", "native"]
@@ -100,7 +101,7 @@ def _external(events: DataFrame, join: Join, plan: Plan | None) -> DataFrame:
 def _folder(events: DataFrame, cache: Full) -> str:
     """Where snapshots go: the user's place, or a temporary one where all workers are here."""
     if cache.path is not None:
-        return cache.path
+        return located(cache.path)
     master = events.sparkSession.conf.get("spark.master", "")
     if not str(master).startswith("local"):
         raise DefinitionError(

@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from rivermouth.kernels.assemble import assemble
-from rivermouth.kernels.matching import Matcher, Pairs
+from rivermouth.kernels.matching import Matcher, Pairs, set_aside
 from rivermouth.spark import types
 from rivermouth.spark.checking import DISTANCE, WHERE, Join
 from rivermouth.spark.stateless import Step, run
@@ -25,7 +25,7 @@ from rivermouth.tables.source import Answering
 
 def join_in_workers(events: DataFrame, join: Join, cache: Full, folder: str) -> DataFrame:
     """The join against a snapshot under `folder`, whole and indexed before the first record."""
-    recipe = snapshot.Recipe(join.source, join.table_columns, join.place, cache.index)
+    recipe = join.recipe(cache)
     return _run(events, join, lambda: _FromSnapshot(join, recipe, cache, folder))
 
 
@@ -95,14 +95,15 @@ class _FromStore:
 
     def batches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The joined rows of each batch."""
-        columns = [old for _, old in self._join.columns]
+        columns = list(dict.fromkeys(old for _, old in self._join.columns))
         for batch in batches:
             watch = time.perf_counter()
             left = {name: batch.column(name) for name in self._join.left_columns}
             li, rows = self._source.answer(self._join.on, columns, left)
             table = {name: rows.column(name).combine_chunks() for name in rows.column_names}
             distance = table[DISTANCE].to_numpy() if self._join.with_distance else None
-            pairs = Pairs(li, np.arange(len(li)), distance)
+            aside = set_aside(self._join.equal, self._join.place, left, srid=self._join.srid)
+            pairs = Pairs(li, np.arange(len(li)), distance, aside)
             out = _joined(self._join, batch, pairs, table)
             self._counts.add(batch, pairs, out, time.perf_counter() - watch)
             yield out

@@ -119,10 +119,10 @@ class Shelf:
         return version
 
     @contextlib.contextmanager
-    def locked(self, *, wait: bool) -> Iterator[bool]:
+    def locked(self, *, wait: bool, name: str = "lock") -> Iterator[bool]:
         """Hold this host's lock; gives False where it is held by another and `wait` is not set."""
         self.home.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with open(self.home / "lock", "w") as handle:
+        with open(self.home / name, "w") as handle:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
             except BlockingIOError:
@@ -174,6 +174,10 @@ class Shelf:
         )  # fmt: skip
         with files.open_output_stream(f"{root}/CURRENT") as stream:
             stream.write(version.encode())
+        there = files.get_file_info(pa.fs.FileSelector(root))
+        versions = sorted(info.path for info in there if info.base_name.startswith("v"))
+        for old in versions[:-_KEPT]:
+            files.delete_dir(old)
 
     def _fetch(self) -> str | None:
         """The newest shared version, copied to this host if it is not here yet."""
@@ -185,7 +189,7 @@ class Shelf:
             return None
         if (self.home / version).exists():
             return version
-        with self.locked(wait=True):
+        with self.locked(wait=True, name="fetching"):  # a reader of the table may ask for it, too
             if not (self.home / version).exists():
                 draft = self.home / f"draft-{uuid.uuid4().hex}"
                 pa.fs.copy_files(
@@ -193,6 +197,7 @@ class Shelf:
                     destination_filesystem=pa.fs.LocalFileSystem(),
                 )  # fmt: skip
                 draft.rename(self.home / version)
+                self._tidy()
         return version
 
 

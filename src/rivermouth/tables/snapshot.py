@@ -31,12 +31,17 @@ _LARGE = 1 << 30
 
 @dataclass(frozen=True)
 class Recipe:
-    """What a snapshot holds: which columns of which table, and the index of which condition."""
+    """What a snapshot holds: which columns of which table, and the index of which condition.
+
+    `since` is when the join was defined: a version that an earlier program left behind is used
+    only while it is younger than ``refresh``.
+    """
 
     source: Source
     columns: tuple[str, ...]
     place: Place | None
     index: str | None = None
+    since: float = 0.0
 
     @property
     def digest(self) -> str:
@@ -57,8 +62,8 @@ def current(recipe: Recipe, cache: Full, folder: str, clock: Clock = time.time) 
     """
     shelf = Shelf.of(recipe.digest, folder)
     newest = shelf.newest()
-    if newest is None:
-        newest = _first(shelf, recipe, clock)
+    if newest is None or _is_left_behind(shelf, newest, recipe, cache, clock):
+        newest = _first(shelf, recipe, cache, clock)
     age = clock() - shelf.loaded(newest)
     if cache.max_age is not None and age > cache.max_age:
         newest = _refresh_or_fail(shelf, recipe, cache, age, clock)
@@ -81,10 +86,19 @@ def columns_of(version: Version) -> dict[str, pa.Array]:
     return {name: _array(version.rows, name) for name in version.rows.column_names}
 
 
-def _first(shelf: Shelf, recipe: Recipe, clock: Clock) -> str:
+def _is_left_behind(shelf: Shelf, version: str, recipe: Recipe, cache: Full, clock: Clock) -> bool:
+    """Whether a version is an earlier program's, and too old to start with."""
+    loaded = shelf.loaded(version)
+    return loaded < recipe.since and (cache.refresh is None or clock() - loaded > cache.refresh)
+
+
+def _first(shelf: Shelf, recipe: Recipe, cache: Full, clock: Clock) -> str:
     """Make the first version; whoever comes second waits and finds it made."""
     with shelf.locked(wait=True):
-        return shelf.newest() or _load_into(shelf, recipe, clock)
+        newest = shelf.newest()
+        if newest is None or _is_left_behind(shelf, newest, recipe, cache, clock):
+            return _load_into(shelf, recipe, clock)
+        return newest
 
 
 def _load_into(shelf: Shelf, recipe: Recipe, clock: Clock) -> str:

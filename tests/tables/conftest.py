@@ -1,0 +1,3 @@
+from servers import mariadb_url, postgres_url
+
+__all__ = ["mariadb_url", "postgres_url"]

@@ -1,8 +1,9 @@
 """GeoJSON geometries as shapes: the usual ones in bulk, the others one by one.
 
-Flattening the coordinates of all geometries of one type into arrays took a seventh of the time
-of writing each geometry as text again for `shapely.from_geojson` (300,000 polygons, 1.5 s against
-10.8 s). What does not fit into arrays goes the slow way, which also knows what is wrong with it.
+Flattening the coordinates of all geometries of one type into arrays took a quarter of the time
+of writing each geometry as text again for `shapely.from_geojson` (1,000,000 points: 1.9 s against
+7.2 s; 300,000 polygons: 2.4 s against 10.8 s). What does not fit into arrays goes the slow way,
+which also knows what is wrong with it.
 """
 
 from __future__ import annotations

@@ -40,16 +40,14 @@ class Access:
     statement_timeout: float | None
 
     def __post_init__(self) -> None:
-        try:
-            conninfo_to_dict(self.url)
-        except psycopg.Error:
-            # libpq's own words repeat the text, password and all
+        if not _is_understood(self.url):
             raise DefinitionError(
                 WHERE,
                 "the url cannot be understood",
+                there="it is not shown here, for it may hold a password",
                 todo="Write postgresql://user:password@host:port/database, with special "
-                "characters percent-encoded.",
-            ) from None
+                "characters percent-encoded (@ is %40, / is %2F, ? is %3F).",
+            )
 
     def __repr__(self) -> str:
         return f"Access({self.shown!r})"
@@ -79,3 +77,20 @@ class Access:
             for written in {secret, quote(secret), quote(secret, safe=""), quote_plus(secret)}:
                 line = line.replace(" ".join(written.split()), _MASK)
         return line
+
+
+def _is_understood(url: str) -> bool:
+    """Whether libpq reads the url as it was meant.
+
+    A password with a bare @, / or ? would be cut there, and its rest taken for the name of a host
+    or database, which are shown.
+    """
+    if "://" in url:
+        user, *others = url.split("://", 1)[1].split("@")
+        if len(others) > 1 or (others and set("/?") & set(user)):
+            return False
+    try:
+        conninfo_to_dict(url)
+    except psycopg.Error:
+        return False
+    return True

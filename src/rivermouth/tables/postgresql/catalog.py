@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import psycopg
 import pyarrow as pa
 from psycopg import sql
 
 from rivermouth.errors import DefinitionError, TableInvalid, TableMissing, did_you_mean
-from rivermouth.tables.crs import WGS84
+from rivermouth.tables.crs import UNKNOWN, WGS84
 from rivermouth.tables.postgresql.access import WHERE
 from rivermouth.tables.postgresql.kinds import Kind, kind_of
 from rivermouth.tables.source import geometry_field
@@ -68,7 +68,7 @@ class Column:
 
     def at(self, alias: str) -> sql.Identifier:
         """The column, in the table called `alias`."""
-        return sql.Identifier(alias, self.field.name)
+        return named(alias, self.field.name)
 
     def read(self, alias: str) -> sql.Composed:
         """The expression that reads it."""
@@ -108,7 +108,15 @@ class Description:
 
     def ordered(self, alias: str) -> list[sql.Identifier]:
         """What rows are sorted by, in the table called `alias`."""
-        return [sql.Identifier(alias, name) for name in self.order]
+        return [named(alias, name) for name in self.order]
+
+
+def named(*names: str) -> sql.Identifier:
+    """A quoted name, for a statement that is executed with parameters, be it none.
+
+    In such a statement the driver reads a percent sign as a parameter wherever it stands.
+    """
+    return sql.Identifier(*(name.replace("%", "%%") for name in names))
 
 
 def parts_of(table: str) -> tuple[str, ...]:
@@ -137,9 +145,9 @@ def describe(connection: psycopg.Connection[Any], table: str) -> Description:
     if found is None:
         raise _missing(connection, table)
     oid, schema, name, relkind, primary_key = found
-    relation = sql.Identifier(schema, name)
+    relation = named(schema, name)
     columns = {
-        row[0]: _column(connection, table, relation, *row)
+        row[0]: _column(connection, table, relation, _Attribute(*row))
         for row in connection.execute(_COLUMNS, [oid])
     }
     places = ("tableoid", "ctid") if relkind in _HAS_ROW_PLACES else ()
@@ -157,64 +165,63 @@ def _missing(connection: psycopg.Connection[Any], table: str) -> TableMissing:
     )
 
 
+class _Attribute(NamedTuple):
+    """A column as the catalog has it; `by_bytes` unless its collation finds other bytes equal."""
+
+    name: str
+    type: str
+    is_enum: bool
+    modifier: int
+    written: str
+    by_bytes: bool
+
+
 def _column(
-    connection: psycopg.Connection[Any],
-    table: str,
-    relation: sql.Identifier,
-    name: str,
-    type_name: str,
-    is_enum: bool,
-    modifier: int,
-    written: str,
-    by_bytes: bool,
+    connection: psycopg.Connection[Any], table: str, relation: sql.Identifier, found: _Attribute
 ) -> Column:
-    kind = kind_of(type_name, modifier, is_enum=is_enum)
+    kind = kind_of(found.type, found.modifier, is_enum=found.is_enum)
     if kind is None:
         raise TableInvalid(
             WHERE,
-            f"column {name!r} of {table} is of type {written}, which is not known here",
-            todo=f"Make a view that leaves it out or casts it, as in {name}::text.",
+            f"column {found.name!r} of {table} is of type {found.written}, which is not known here",
+            todo=f"Make a view that leaves it out or casts it, as in {found.name}::text.",
         )
-    if type_name in ("geometry", "geography"):
-        srid, points = _reference_system(connection, table, relation, name, type_name, modifier)
-        return Column(geometry_field(name, srid), kind, srid, type_name, points)
-    if not by_bytes:  # a collation in which different bytes may be equal
-        kind = Kind(kind.arrow, kind.sent, kind.read, kind.key + ' COLLATE "C"')
-    return Column(pa.field(name, kind.arrow), kind)
+    if found.type in ("geometry", "geography"):
+        srid, points = _reference_system(connection, table, relation, found)
+        return Column(geometry_field(found.name, srid), kind, srid, found.type, points)
+    if not found.by_bytes:
+        kind = replace(kind, key=f'{kind.key} COLLATE "C"')
+    return Column(pa.field(found.name, kind.arrow), kind)
 
 
 def _reference_system(
-    connection: psycopg.Connection[Any],
-    table: str,
-    relation: sql.Identifier,
-    name: str,
-    type_name: str,
-    modifier: int,
+    connection: psycopg.Connection[Any], table: str, relation: sql.Identifier, found: _Attribute
 ) -> tuple[int, bool]:
     """The SRID of a geometry column, and whether it holds points only.
 
     Both are stated by a type such as geometry(Point, 4326); where it is not, the rows are asked.
     """
     srid, shape = connection.execute(
-        "SELECT postgis_typmod_srid(%s), postgis_typmod_type(%s)", [modifier, modifier]
-    ).fetchone() or (0, "")
-    if type_name == "geography":
+        "SELECT postgis_typmod_srid(%s), lower(postgis_typmod_type(%s))", [found.modifier] * 2
+    ).fetchone() or (0, "geometry")
+    if found.type == "geography":
         srid = srid or WGS84
-    if srid and shape.lower() != "geometry":
-        return srid, shape.lower().startswith("point")
+    if srid and shape != "geometry":
+        return srid, shape.startswith("point")
     lowest, highest, points = connection.execute(
         sql.SQL(
             "SELECT min(ST_SRID({0}::geometry)), max(ST_SRID({0}::geometry)),"
             " bool_and(GeometryType({0}) = 'POINT') FROM {1}"
-        ).format(sql.Identifier(name), relation)
-    ).fetchone() or (0, 0, True)
+        ).format(named(found.name), relation),
+        [],
+    ).fetchone() or (None, None, None)
     if lowest != highest:
         raise TableInvalid(
             WHERE,
-            f"column {name!r} of {table} holds more than one SRID, from {lowest} to {highest}",
-            todo=f"Bring them into one, as in ST_Transform({name}, {highest}).",
+            f"column {found.name!r} of {table} holds several SRIDs, from {lowest} to {highest}",
+            todo=f"Bring them into one, as in ST_Transform({found.name}, {highest}).",
         )
-    return srid or highest or 0, points is not False
+    return srid or highest or UNKNOWN, points is not False
 
 
 def _count_up_to(connection: psycopg.Connection[Any], relation: sql.Identifier, limit: int) -> int:

@@ -180,6 +180,21 @@ def _table_error(error: psycopg.Error, access: Access, what: str) -> TableError:
             return TableMissing(
                 WHERE, f"{what} is no longer there", there=said, todo="Define the join anew."
             )
+        case psycopg.DataError():
+            return TableInvalid(
+                WHERE,
+                f"{what} holds a value that cannot be brought over",
+                there=said,
+                todo="Make a view without it, as in nullif(until, 'infinity').",
+            )
+        case psycopg.InternalError():
+            return TableInvalid(
+                WHERE,
+                f"{what} holds shapes that PostGIS cannot judge",
+                there=said,
+                todo="Repair them with ST_MakeValid; unite the parts of collections that overlap "
+                "with ST_UnaryUnion.",
+            )
     return TableInvalid(
         WHERE,
         f"{what} cannot be read",

@@ -39,8 +39,13 @@ class Records:
     arrays: dict[str, tuple[Any, str]] = field(default_factory=dict)
 
     @property
+    def have_places(self) -> bool:
+        """Whether places are sent."""
+        return self.are_points or "wkb" in self.arrays
+
+    @property
     def are_points(self) -> bool:
-        """Whether the places are sent as two numbers."""
+        """Whether places are sent as two numbers."""
         return "x" in self.arrays
 
 
@@ -53,44 +58,46 @@ def records_of(
     srid: int,
     on_sphere: bool,
 ) -> Records:
-    """The records of `left` that can match."""
-    columns = [left[name] for name, _ in equal.pairs] if equal else []
-    kinds = [table.columns[name].kind for _, name in equal.pairs] if equal else []
-    columns = [_sendable(column, kind) for column, kind in zip(columns, kinds, strict=True)]
+    """The records of `left` that can match; a place in another system than `srid` cannot."""
+    pairs = equal.pairs if equal else ()
+    kinds = [table.columns[name].kind for _, name in pairs]
+    columns = [_sendable(left[name], kind) for (name, _), kind in zip(pairs, kinds, strict=True)]
     usable = np.ones(len(next(iter(left.values()))), dtype=bool)
     if columns:
         usable &= ~keys.missing(columns)
-    places = None if place is None else places_of(left, place.left, srid=srid)
-    if places is not None:
-        usable &= _on_sphere(places) if on_sphere else places.ok
+    places = None
+    if place is not None:
+        places = places_of(left, place.left, srid=srid)
+        places = _on_sphere(places) if on_sphere else places
+        usable &= places.ok
     records = Records(np.flatnonzero(usable))
     if places is not None:
-        _add_places(records, places, only_points=on_sphere)
+        _add_places(records, places)
     _add_keys(records, columns, kinds)
     return records
 
 
-def _on_sphere(places: Places) -> npt.NDArray[np.bool_]:
-    """Which places are points of the sphere."""
+def _on_sphere(places: Places) -> Places:
+    """The same places as points, those that are no points of the sphere no longer usable."""
+    x, y = (
+        places.xy
+        if places.are_points
+        # shapely gives NaN, which is no latitude, for shapes that are not points
+        else (shapely.get_x(places.as_shapes), shapely.get_y(places.as_shapes))
+    )
+    return Places(places.ok & is_on_sphere(y), x, y)
+
+
+def _add_places(records: Records, places: Places) -> None:
     if places.are_points:
-        return np.asarray(places.ok & is_on_sphere(places.xy[1]))
-    # of shapes that are not points, shapely gives NaN, which is no latitude
-    return np.asarray(places.ok & is_on_sphere(shapely.get_y(places.as_shapes)))
-
-
-def _add_places(records: Records, places: Places, *, only_points: bool) -> None:
-    rows = records.rows
-    if places.are_points or only_points:
-        shapes = None if places.are_points else places.as_shapes[rows]
-        x, y = (
-            (xy[rows] for xy in places.xy)
-            if shapes is None
-            else (shapely.get_x(shapes), shapely.get_y(shapes))
-        )
-        records.arrays["x"], records.arrays["y"] = (Floats(x), "float8"), (Floats(y), "float8")
+        for name, axis in zip("xy", places.xy, strict=True):
+            records.arrays[name] = (Floats(axis[records.rows]), "float8")
         return
-    wkb = shapely.to_wkb(places.as_shapes[rows], output_dimension=2)
-    records.arrays["wkb"] = (wkb.tolist(), "bytea")
+    shapes = places.as_shapes[records.rows]
+    # GEOS before 3.13 fails on collections whose parts overlap, and the statement with it
+    collections = shapely.get_type_id(shapes) == shapely.GeometryType.GEOMETRYCOLLECTION
+    shapes[collections] = shapely.union_all(shapes[collections][:, None], axis=1)
+    records.arrays["wkb"] = (shapely.to_wkb(shapes, output_dimension=2).tolist(), "bytea")
 
 
 def _add_keys(records: Records, columns: Sequence[pa.Array], kinds: Sequence[Kind]) -> None:

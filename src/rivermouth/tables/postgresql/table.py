@@ -13,7 +13,7 @@ from psycopg import sql
 
 from rivermouth.spec.conditions import Condition, Nearest, split
 from rivermouth.tables.postgresql.access import Access
-from rivermouth.tables.postgresql.catalog import Description, describe
+from rivermouth.tables.postgresql.catalog import Description, describe, parts_of
 from rivermouth.tables.postgresql.connections import Connection, run
 from rivermouth.tables.postgresql.records import records_of
 from rivermouth.tables.postgresql.statements import is_on_sphere, spot_of, statement
@@ -27,6 +27,9 @@ class PostgresTable:
 
     access: Access
     table: str
+
+    def __post_init__(self) -> None:
+        parts_of(self.table)
 
     def __repr__(self) -> str:
         return f"PostgresTable({self.table!r} of {self.access.shown})"
@@ -57,7 +60,7 @@ class PostgresTable:
         def fetch(connection: Connection) -> pa.Table:
             batches = []
             with connection.transaction(), connection.cursor("rivermouth", binary=True) as cursor:
-                cursor.execute(_select(table, columns))
+                cursor.execute(_select(table, columns), [])
                 while rows := cursor.fetchmany(_ROWS):
                     batches.append(_batch(schema, rows))
             return pa.Table.from_batches(batches, schema)
@@ -71,8 +74,12 @@ class PostgresTable:
 
         Rows come by record, then in the table's order; for `nearest` by distance, equal ones in
         the table's order. Records and rows without a place (null, empty, not finite) match
-        nothing, nor do records whose shape is not valid. Shapes of the table that are not valid
-        are judged as PostGIS judges them.
+        nothing, nor do records whose shape is not valid; a collection is sent as the union of its
+        parts. Shapes of the table that are not valid are judged as PostGIS judges them, or are a
+        `TableInvalid` where it cannot. If it has a GEOS older than 3.13, it may take a line that
+        ends within a last digit of an edge for one that touches it, two lines that share a piece
+        for lines that cross, and points or lines beside a polygon in one collection for others
+        than they are.
         """
         equal, place = split(condition)
         table = _known.get(self) or self._describe()

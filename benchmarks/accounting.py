@@ -34,19 +34,18 @@ class Process:
 def cpu_seconds(pid: int) -> float:
     """CPU time used so far by `pid` and all its descendants, the ended ones included; seconds.
 
-    A process reaped in the middle of a look would be counted twice or not at all, so a look
-    counts only if the next one finds the same processes.
+    A process reaped in the middle of a look would be counted twice (it was seen, then its parent
+    had its time too) or not at all (the parent was seen, then it was gone). So a look counts only
+    if the one before and the one after find the same processes.
 
     Two ways out of the tree remain: a child whose parent ignores SIGCHLD is reaped by the kernel
     without being added to anyone (nothing in Spark does that), and a child that outlives its
     parent moves to init, unless an ancestor has called `adopt_orphans`.
     """
-    last = tree(pid)
-    while True:
-        now = tree(pid)
-        if _names(now) == _names(last):
-            return sum(process.seconds for process in last)
-        last = now
+    before, now, after = tree(pid), tree(pid), tree(pid)
+    while not _names(before) == _names(now) == _names(after):
+        before, now, after = now, after, tree(pid)
+    return sum(process.seconds for process in now)
 
 
 def adopt_orphans() -> None:

@@ -83,13 +83,36 @@ os.wait(); os.read(reader, 1)
     assert 0.45 <= used_when_ready(code) < 1.2
 
 
+def look(**seconds):
+    """What a look at a parent and perhaps its child finds."""
+    pids = {"parent": 1, "child": 2}
+    return [
+        accounting.Process(pids[name], pids[name] - 1, 0, name, used)
+        for name, used in seconds.items()
+    ]
+
+
+@pytest.mark.parametrize(
+    "torn",
+    [
+        pytest.param(look(parent=1.5, child=0.5), id="seen, then its parent had its time too"),
+        pytest.param(look(parent=1.0), id="its parent was seen, then it was gone"),
+    ],
+)
+def test_a_look_during_which_a_child_was_reaped_does_not_count(torn, monkeypatch):
+    whole = look(parent=1.5)
+    looks = iter([look(parent=1.0, child=0.4), torn, whole, whole, whole])
+    monkeypatch.setattr(accounting, "tree", lambda _: next(looks))
+    assert accounting.cpu_seconds(1) == 1.5
+
+
 def test_counting_while_children_come_and_go_never_goes_back():
     code = """
 import os
 print('ready', flush=True)
 while True:
     if os.fork() == 0:
-        burn(0.01); os._exit(0)
+        burn(0.03); os._exit(0)
     os.wait()
 """
     with python(code) as process:

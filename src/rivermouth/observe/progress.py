@@ -1,0 +1,88 @@
+"""A line that says how a running query is doing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from rivermouth.observe.metrics import metrics
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+_PAUSE = 0.5  # seconds between two looks: a person reads no faster
+
+
+def follow(
+    query: StreamingQuery,
+    *,
+    until: Callable[[dict[str, Any]], bool] | None = None,
+    console: Console | None = None,
+) -> dict[str, Any]:
+    """Show one live line for a query until it ends, and give its last metrics.
+
+    Where the console is no terminal, only the last state of the line is written, once.
+
+    Parameters
+    ----------
+    query
+        A running query. One that fails raises its error here.
+    until
+        Given the metrics, says whether to look no further although the query runs on.
+    console
+        Where to write; None: the standard output.
+    """
+    console = console or Console()
+    with Live(console=console, auto_refresh=False, transient=True) as live:
+        while True:
+            running = query.isActive  # asked before the numbers, so that the last are seen
+            numbers = metrics(query)
+            live.update(Text(line(numbers), overflow="ellipsis", no_wrap=True), refresh=True)
+            if not running or (until is not None and until(numbers)):
+                break
+            time.sleep(_PAUSE)
+    if not running and (failure := query.exception()) is not None:
+        raise failure
+    console.print(line(numbers), highlight=False, soft_wrap=True)
+    return numbers
+
+
+def line(numbers: dict[str, Any]) -> str:
+    """The metrics in one line.
+
+    Examples
+    --------
+    >>> line({"batches": 3, "rows": 1200, "rows_per_second": 650.4, "operators": {
+    ...     "join_table.zones": {"rows_in": 1200, "matched": 1140, "set_aside": {"null": 7},
+    ...                          "table": {"age_seconds": 12.3}}}})
+    '3 batches · 1,200 rows · 650 rows/s · 95.0 % matched · 7 set aside · table 12 s old'
+    >>> line({"batches": 0, "rows": 0, "rows_per_second": None, "operators": {}})
+    'waiting for the first batch'
+    """
+    if not numbers["batches"]:
+        return "waiting for the first batch"
+    rate = numbers["rows_per_second"]
+    batches = "1 batch" if numbers["batches"] == 1 else f"{numbers['batches']:,} batches"
+    parts = [batches, f"{numbers['rows']:,} rows"]
+    if rate is not None:
+        parts.append(f"{rate:,.0f} rows/s")
+    several = len(numbers["operators"]) > 1
+    for name, operator in numbers["operators"].items():
+        parts += _operator(operator, f"{name}: " if several else "")
+    return " · ".join(parts)
+
+
+def _operator(operator: dict[str, Any], prefix: str) -> list[str]:
+    if not operator["rows_in"]:
+        return []
+    parts = [f"{prefix}{100 * operator['matched'] / operator['rows_in']:.1f} % matched"]
+    if aside := sum(operator["set_aside"].values()):
+        parts.append(f"{aside:,} set aside")
+    if operator["table"] is not None:
+        parts.append(f"table {operator['table']['age_seconds']:.0f} s old")
+    return parts

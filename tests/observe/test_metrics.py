@@ -1,0 +1,236 @@
+"""metrics: progress reports as Spark gives them, in each of their forms, and a real query."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from pyspark.sql import Row, SparkSession
+from pyspark.sql.streaming.listener import StreamingQueryProgress
+
+import rivermouth as rm
+from rivermouth.testing import frame, replay
+
+ZONES = {
+    "type": "FeatureCollection",
+    "features": [
+        {
+            "type": "Feature",
+            "properties": {"zone": zone},
+            "geometry": {
+                "type": "Polygon",
+                "coordinates": [[[x, 0], [x + 1, 0], [x + 1, 1], [x, 1], [x, 0]]],
+            },
+        }
+        for zone, x in (("a", 0), ("b", 1))
+    ],
+}
+
+
+def task(rows: int, matched: int, *, version: int | None = 1, age: float = 1, **aside: int) -> str:
+    report: dict[str, Any] = {
+        "rows_in": rows,
+        "rows_out": rows + 1,
+        "matched": matched,
+        "seconds": 0.25,
+        "set_aside": aside,
+    }
+    if version is not None:
+        report["table"] = {
+            "rows": 10 * version,
+            "version": version,
+            "age_seconds": age,
+            "load_seconds": 0.5,
+            "index": "cells",
+        }
+    return json.dumps(report)
+
+
+def progress(number: int, rows: int, milliseconds: int, **observed: list[str]) -> dict[str, Any]:
+    """A report as in Spark's JSON."""
+    return {
+        "id": "5fd04b5e-5e4f-4b8f-a6f5-3c0d6f1f1d2a",
+        "runId": "0ea2ba4f-7c4d-4b1c-8e6c-0d5a0c4a4f6e",
+        "name": None,
+        "timestamp": "2026-11-15T21:00:00.000Z",
+        "batchId": number,
+        "batchDuration": milliseconds,
+        "durationMs": {"addBatch": milliseconds - 1, "triggerExecution": milliseconds},
+        "eventTime": {},
+        "stateOperators": [],
+        "sources": [source(rows)],
+        "sink": {"description": "memory", "numOutputRows": -1},
+        "observedMetrics": {
+            name.replace("__", "."): {"tasks": tasks} for name, tasks in observed.items()
+        },
+    }
+
+
+def source(rows: int) -> dict[str, Any]:
+    offsets = {"startOffset": "0", "endOffset": "1", "latestOffset": "1"}
+    rates = {"inputRowsPerSecond": 1.0, "processedRowsPerSecond": 1.0}
+    return {"description": "files", **offsets, "numInputRows": rows, **rates, "metrics": {}}
+
+
+def of(*reports: Any) -> dict[str, Any]:
+    return rm.metrics(SimpleNamespace(recentProgress=list(reports)))  # type: ignore[arg-type]
+
+
+def test_a_query_that_has_not_begun() -> None:
+    assert of() == {
+        "batches": 0,
+        "rows": 0,
+        "rows_per_second": None,
+        "last_batch_seconds": None,
+        "median_batch_seconds": None,
+        "operators": {},
+    }
+
+
+def test_batches_are_counted_and_timed() -> None:
+    numbers = of(progress(0, 100, 4000), progress(1, 300, 500), progress(2, 200, 1500))
+    assert numbers["batches"] == 3
+    assert numbers["rows"] == 600
+    assert numbers["rows_per_second"] == 100
+    assert numbers["last_batch_seconds"] == 1.5
+    assert numbers["median_batch_seconds"] == 1.5
+
+
+def test_waiting_is_no_batch_and_a_batch_reported_twice_counts_once() -> None:
+    waiting = progress(1, 0, 3) | {"durationMs": {"latestOffset": 1, "triggerExecution": 3}}
+    first, second = progress(0, 100, 1000), progress(1, 50, 1000)
+    numbers = of(first, waiting, waiting, second, second)
+    assert (numbers["batches"], numbers["rows"]) == (2, 150)
+
+
+def test_rows_of_several_sources_are_added() -> None:
+    assert of(progress(0, 0, 1000) | {"sources": [source(3), source(4)]})["rows"] == 7
+
+
+def test_operators_are_summed_over_batches_and_tasks() -> None:
+    name = "rivermouth__join_table__districts__geojson__4"
+    numbers = of(
+        progress(0, 30, 1000, **{name: [task(10, 9, null=1), task(20, 15, null=2, empty=1)]}),
+        progress(1, 5, 1000, **{name: [task(5, 5)]}),
+    )
+    assert numbers["operators"] == {
+        "join_table.districts.geojson": {
+            "rows_in": 35,
+            "rows_out": 38,
+            "matched": 29,
+            "unmatched": 6,
+            "set_aside": {"null": 3, "empty": 1},
+            "seconds": 0.75,
+            "rows_per_task": [5],
+            "table": {
+                "rows": 10,
+                "version": 1,
+                "age_seconds": 1,
+                "load_seconds": 0.5,
+                "index": "cells",
+            },
+        }
+    }
+
+
+def test_rows_per_task_show_the_skew_of_the_newest_batch_that_had_rows() -> None:
+    name = "rivermouth__join_table__zones__1"
+    numbers = of(
+        progress(0, 9, 1000, **{name: [task(4, 4), task(5, 5)]}),
+        progress(1, 92, 1000, **{name: [task(2, 0), task(90, 90)]}),
+        progress(2, 0, 1000, **{name: []}),
+    )
+    assert numbers["operators"]["join_table.zones"]["rows_per_task"] == [90, 2]
+
+
+def test_the_table_is_the_newest_version_as_it_was_last_seen() -> None:
+    name = "rivermouth__join_table__zones__1"
+    late = [task(1, 1, version=2, age=7), task(1, 1, version=3, age=0.5), task(1, 1, version=3)]
+    numbers = of(
+        progress(0, 1, 1000, **{name: [task(1, 1, version=1, age=90)]}),
+        progress(1, 3, 1000, **{name: late}),
+    )
+    table = numbers["operators"]["join_table.zones"]["table"]
+    assert (table["version"], table["rows"], table["age_seconds"]) == (3, 30, 1)
+
+
+def test_a_store_that_answers_has_no_table_of_ours() -> None:
+    name = "rivermouth__join_table__zones__1"
+    numbers = of(progress(0, 1, 1000, **{name: [task(1, 1, version=None)]}))
+    assert numbers["operators"]["join_table.zones"]["table"] is None
+
+
+def test_two_joins_with_one_table_stay_apart_in_the_order_of_their_definition() -> None:
+    first, second = "rivermouth__join_table__zones__9", "rivermouth__join_table__zones__10"
+    numbers = of(progress(0, 7, 1000, **{second: [task(3, 1)], first: [task(7, 3)]}))
+    rows = {name: operator["rows_in"] for name, operator in numbers["operators"].items()}
+    assert rows == {"join_table.zones": 7, "join_table.zones#2": 3}
+
+
+def test_observations_of_the_user_are_left_alone() -> None:
+    assert of(progress(0, 1, 1000, mine__1=["x"]))["operators"] == {}
+
+
+@pytest.mark.parametrize("form", ["dict", "row", "spark", "connect"])
+def test_all_forms_of_a_report_give_the_same(form: str) -> None:
+    name = "rivermouth.join_table.zones.1"
+    plain = progress(0, 10, 1000, rivermouth__join_table__zones__1=[task(10, 9, null=1)])
+    expected = of(plain)
+    assert expected["operators"]["join_table.zones"]["matched"] == 9
+    given: Any = plain
+    if form == "row":
+        given = plain | {"observedMetrics": {name: Row(**plain["observedMetrics"][name])}}
+    if form == "spark":
+        given = StreamingQueryProgress.fromJson(plain)
+    if form == "connect":
+        tasks = plain["observedMetrics"][name]["tasks"]
+        kind = {"type": "array", "elementType": "string", "containsNull": False}
+        field = {"name": "tasks", "type": kind, "nullable": False, "metadata": {}}
+        row = {"values": [tasks], "schema": {"type": "struct", "fields": [field]}}
+        given = StreamingQueryProgress.fromJson(plain | {"observedMetrics": {name: row}})
+    assert of(given) == expected
+
+
+@pytest.mark.spark
+def test_a_real_query(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "zones.geojson").write_text(json.dumps(ZONES))
+    events = frame(
+        spark,
+        """
+        id int | x double | y double
+        1      | 0.5      | 0.5
+        2      | 1.5      | 0.5
+        3      | 9.0      | 9.0
+        4      | null     | 0.5
+        5      | NaN      | 0.5
+        6      | 0.2      | 0.2
+        """,
+    )
+    joined = rm.join_table(
+        replay(events, cuts=[4, 0, 2]),
+        rm.tables.geojson(tmp_path / "zones.geojson"),
+        on=rm.within(rm.point("x", "y"), "geometry"),
+        how="left",
+        columns=["zone"],
+    )
+    query = (
+        joined.writeStream.format("noop")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    numbers = rm.metrics(query)
+    assert json.loads(json.dumps(numbers)) == numbers
+    assert numbers["rows"] == 6
+    assert numbers["rows_per_second"] > 0
+    operator = numbers["operators"]["join_table.zones.geojson"]
+    assert (operator["rows_in"], operator["rows_out"]) == (6, 6)
+    assert (operator["matched"], operator["unmatched"]) == (3, 3)
+    assert operator["set_aside"] == {"null": 1, "not_finite": 1}
+    assert sum(operator["rows_per_task"]) == 2
+    assert operator["seconds"] > 0
+    assert (operator["table"]["rows"], operator["table"]["index"]) == (2, "cells")

@@ -1,0 +1,92 @@
+"""The progress line, of a query that is played: numbers as Spark reports them, one batch a look."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from rivermouth.observe import progress
+from rivermouth.observe.progress import follow, line
+
+
+class Played:
+    """As much of a query as `follow` asks: one more report at each look, then the end."""
+
+    def __init__(self, batches: int, *, failure: Exception | None = None) -> None:
+        self._left, self._failure = batches, failure
+        self.recentProgress: list[dict[str, Any]] = []
+
+    @property
+    def isActive(self) -> bool:  # noqa: N802  (Spark's name)
+        if not self._left:
+            return False
+        self._left -= 1
+        self.recentProgress.append(_report(len(self.recentProgress)))
+        return True
+
+    def exception(self) -> Exception | None:
+        return self._failure
+
+
+def _report(number: int) -> dict[str, Any]:
+    task = {
+        "rows_in": 100,
+        "rows_out": 100,
+        "matched": 90,
+        "seconds": 0.1,
+        "set_aside": {"null": 2},
+    }
+    return {
+        "batchId": number,
+        "sources": [{"numInputRows": 100}],
+        "batchDuration": 500,
+        "durationMs": {"addBatch": 400},
+        "observedMetrics": {"rivermouth.join_table.zones.1": {"tasks": [json.dumps(task)]}},
+    }
+
+
+@pytest.fixture(autouse=True)
+def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "_PAUSE", 0)
+
+
+def written(query: Played, *, terminal: bool, **options: Any) -> tuple[str, dict[str, Any]]:
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=terminal, width=120)
+    numbers = follow(query, console=console, **options)  # type: ignore[arg-type]
+    return out.getvalue(), numbers
+
+
+def test_without_a_terminal_there_is_one_line_at_the_end() -> None:
+    text, numbers = written(Played(3), terminal=False)
+    assert text == "3 batches · 300 rows · 200 rows/s · 90.0 % matched · 6 set aside\n"
+    assert numbers["rows"] == 300
+
+
+def test_on_a_terminal_the_line_is_written_anew_at_each_look() -> None:
+    text, _ = written(Played(3), terminal=True)
+    for rows in (100, 200, 300):
+        assert f" {rows} rows" in text
+    assert text.rstrip().endswith("6 set aside")
+
+
+def test_until_ends_it_while_the_query_runs_on() -> None:
+    text, numbers = written(Played(100), terminal=False, until=lambda now: now["rows"] >= 200)
+    assert numbers["batches"] == 2
+    assert text.startswith("2 batches")
+
+
+def test_a_failed_query_raises_what_it_failed_with() -> None:
+    with pytest.raises(RuntimeError, match="no more disk"):
+        written(Played(1, failure=RuntimeError("no more disk")), terminal=False)
+
+
+def test_several_operators_are_told_apart() -> None:
+    operator = {"rows_in": 10, "matched": 5, "set_aside": {}, "table": None}
+    numbers = {"batches": 1, "rows": 10, "rows_per_second": None}
+    text = line({**numbers, "operators": {"join_table.a": operator, "join_table.b": operator}})
+    assert text == "1 batch · 10 rows · join_table.a: 50.0 % matched · join_table.b: 50.0 % matched"

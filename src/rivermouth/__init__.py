@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rivermouth import tables, testing
     from rivermouth.errors import RivermouthError
+    from rivermouth.observe import plot
+    from rivermouth.observe.metrics import metrics
     from rivermouth.spark.join_table import join_table
     from rivermouth.spark.snapshotting import snapshot
     from rivermouth.spec.caches import external, full
@@ -38,6 +40,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "RivermouthError": "rivermouth.errors",
     "join_table": "rivermouth.spark.join_table",
+    "metrics": "rivermouth.observe.metrics",
     "snapshot": "rivermouth.spark.snapshotting",
     **dict.fromkeys(("external", "full"), "rivermouth.spec.caches"),
     **dict.fromkeys(
@@ -49,7 +52,11 @@ _HOMES = {
         "rivermouth.spec.conditions",
     ),
 }
-_ROOMS = ("tables", "testing")
+_ROOMS = {
+    "plot": "rivermouth.observe.plot",
+    "tables": "rivermouth.tables",
+    "testing": "rivermouth.testing",
+}
 
 __all__ = [
     "RivermouthError",
@@ -65,8 +72,10 @@ __all__ = [
     "full",
     "intersects",
     "join_table",
+    "metrics",
     "nearest",
     "overlaps",
+    "plot",
     "point",
     "relate",
     "snapshot",
@@ -79,7 +88,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name in _ROOMS:
-        return importlib.import_module(f"rivermouth.{name}")
+        return importlib.import_module(_ROOMS[name])
     if name in _HOMES:
         return getattr(importlib.import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'rivermouth' has no attribute {name!r}")

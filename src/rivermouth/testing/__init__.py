@@ -6,6 +6,9 @@ replay             a batch frame as a stream in any cut
 rows, batches      what a frame gives, batch or stream, as plain values
 assert_same_rows   a multiset comparison whose failure can be read
 oracle             the joins, slow and obvious
+
+Two modules have data that needs no download, for demos, docs and benchmarks: `testing.city` the
+districts of a city that does not exist, `testing.taxis` the positions of its taxis.
 """
 
 from rivermouth.spark.session import local_session as session

@@ -16,6 +16,9 @@ env: .venv/.made
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	@touch $@
 
+demo: env
+	$(BIN)/rivermouth demo
+
 test: env check
 	$(PYTEST)
 

@@ -21,7 +21,9 @@ demo: env
 
 test: env check
 	$(PYTEST)
+	RIVERMOUTH_TEST_REMOTE="local[2]" $(PYTEST) -q tests/spark/test_join_table.py -k "batch"
 
+# the same batch tests once more, through Spark Connect, are the second line of `test`
 test-kernels: env
 	$(PYTEST) -q tests/kernels tests/spec src/rivermouth/kernels src/rivermouth/spec src/rivermouth/errors.py
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 import subprocess
 import sys
@@ -14,10 +15,15 @@ import pyarrow.parquet as pq
 import pytest
 import shapely
 from matplotlib.image import imread
+from rich.console import Console
 
 from rivermouth.cli import main
 from rivermouth.cli.arrivals import Arrivals
+from rivermouth.cli.demo_report import save
+from rivermouth.errors import SessionError
+from rivermouth.observe import plot
 from rivermouth.testing.city import city
+from rivermouth.testing.taxis import positions
 
 
 @pytest.mark.spark
@@ -97,3 +103,18 @@ def _wait_for(arrivals: Arrivals) -> None:
     while not arrivals.over:
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+def test_a_demo_without_matplotlib_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(*_: object, **__: object) -> None:
+        raise SessionError("plot.map", "matplotlib cannot be imported", todo="Install it.")
+
+    monkeypatch.setattr(plot, "map", missing)
+    placed = positions(city(), taxis=2, seconds=60)
+    placed = placed.append_column("district", pa.array(["Harbour"] * placed.num_rows))
+    out = io.StringIO()
+    save(placed, city(), tmp_path, Console(file=out))
+    assert "plot.map: matplotlib cannot be imported. Install it.\n" in out.getvalue()
+    assert pq.read_table(tmp_path / "placed.parquet").num_rows == placed.num_rows

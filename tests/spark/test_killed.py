@@ -1,5 +1,6 @@
 """A stream killed in mid-run and started again gives the same output, each row once."""
 
+import json
 import os
 import pathlib
 import random
@@ -72,6 +73,7 @@ def start(folder):
 def kill(process):
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
+    process.stdout.close()
 
 
 def output(folder):
@@ -81,8 +83,6 @@ def output(folder):
 
 
 def _committed(log: pathlib.Path):
-    import json
-
     names = []
     for file in sorted(log.iterdir(), key=lambda f: f.name):
         if file.name[0] != ".":

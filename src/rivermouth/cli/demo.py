@@ -38,13 +38,15 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--taxis", type=_positive, default=400, help="how many there are (default: 400)"
     )
-    parser.add_argument("--seed", type=int, default=7, help="another seed, another city")
-    parser.add_argument("--master", default="local[2]", help="Spark's (default: local[2])")
+    parser.add_argument(
+        "--seed", type=int, default=7, help="of the city and its taxis (default: 7)"
+    )
+    parser.add_argument("--master", default="local[2]", help="where Spark runs (default: local[2])")
     parser.add_argument(
         "--out",
         type=Path,
         default=Path("demo-output"),
-        help="the folder for the map and the tables (default: demo-output)",
+        help="folder for what is made (default: demo-output)",
     )
 
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+__all__ = ["map"]
+
 #: shapes as shapely geometries, or as WKB
 Shapes = Sequence[Any] | npt.NDArray[np.object_]
 #: one value per shape; None or NaN where there is none

@@ -13,11 +13,13 @@ from pyspark.sql import DataFrame
 
 from rivermouth.errors import DefinitionError, PlanError
 from rivermouth.spark.checking import WHERE, Columns, How, Join, check
+from rivermouth.spark.native import native_join
 from rivermouth.spark.workers import join_by_store, join_in_workers
 from rivermouth.spec.caches import Cache, External, Full
 from rivermouth.spec.conditions import Condition
 from rivermouth.tables.files import located
 from rivermouth.tables.source import Answering, Source
+from rivermouth.tables.spark_frame import FrameTable
 
 Plan = Literal["workers", "native"]
 
@@ -81,6 +83,15 @@ def join_table(
         return _external(events, join, plan)
     if not isinstance(cache, Full):
         raise PlanError(WHERE, f"cache is {cache!r}", todo="Use rm.full(...) or rm.external().")
+    is_frame = isinstance(table, FrameTable)
+    if plan == "native" or (plan is None and is_frame):
+        return native_join(events, join, cache, "" if is_frame else _folder(events, cache))
+    if is_frame:
+        raise PlanError(
+            WHERE,
+            "plan='workers' cannot read a DataFrame",
+            todo="Use plan='native', or write it once: table = rm.snapshot(df, path).",
+        )
     return join_in_workers(events, join, cache, _folder(events, cache))
 
 

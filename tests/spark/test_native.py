@@ -1,0 +1,206 @@
+"""plan="native": the same rows as the oracle, with no Python and no shuffle beside the events."""
+
+import contextlib
+import functools
+import io
+import itertools
+import json
+import math
+import pathlib
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import shapely
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+import rivermouth as rm
+from rivermouth.errors import PlanError
+from rivermouth.kernels import cells
+from rivermouth.testing import assert_same_rows, oracle, replay, rows
+from shapes import array, pool
+
+pytestmark = pytest.mark.spark
+
+DATA = pathlib.Path(__file__).parents[3] / "shared" / "data"
+HOWS = ["inner", "left", "semi", "anti"]
+SPOT, OTHER = rm.point("x", "y"), rm.point("u", "v")
+CONDITIONS = {
+    "within": rm.within(SPOT, "b"),
+    "covered_by": rm.covered_by(SPOT, "b"),
+    "intersects": rm.intersects(SPOT, "b"),
+    "touches": rm.touches(SPOT, "b"),
+    "contains": rm.contains(SPOT, "b"),
+    "covers": rm.covers(SPOT, "b"),
+    "within & equal": rm.within(SPOT, "b") & rm.equal({"key": "k"}),
+    "dwithin": rm.dwithin(SPOT, OTHER, distance=2),
+    "dwithin, nothing": rm.dwithin(SPOT, OTHER, distance=0),
+    "dwithin, metres": rm.dwithin(SPOT, OTHER, meters=250_000.5),
+    "dwithin, half the world": rm.dwithin(SPOT, OTHER, meters=12_000_000.5),
+    "dwithin & equal": rm.dwithin(SPOT, OTHER, distance=3) & rm.equal({"key": "k"}),
+    "equal": rm.equal({"key": "k"}),
+    "equal, two columns": rm.equal({"key": "k", "x": "u"}),
+}
+ODD = [0.0, None, math.nan, math.inf, -math.inf, 1e300, -180.0, 179.9]
+
+
+@pytest.fixture(scope="module")
+def table_rows():
+    shapes = [*pool(7, 16, "polygons"), None, shapely.Polygon()]
+    lon = itertools.cycle([0.0, 3.0, 179.95, -179.95, 8.0, 4.5])
+    lat = itertools.cycle([0.0, 1.0, 89.9, -89.9, 3.0, 2.5, 1.5])
+    return [
+        {
+            "name": f"row {number}",
+            "k": None if number % 7 == 0 else number % 4,
+            "u": next(lon),
+            "v": next(lat),
+            "b": None if shape is None else shape.wkb,
+        }
+        for number, shape in enumerate(shapes)
+    ]
+
+
+@pytest.fixture(scope="module")
+def table(table_rows, tmp_path_factory):
+    kinds = [("name", pa.string()), ("k", pa.int64()), ("u", pa.float64()), ("v", pa.float64())]
+    path = tmp_path_factory.mktemp("native") / "places.parquet"
+    schema = pa.schema([*kinds, ("b", pa.binary())])
+    pq.write_table(pa.Table.from_pylist(table_rows, schema), path)
+    return rm.tables.parquet(path, geometry="b")
+
+
+@pytest.fixture(scope="module")
+def event_rows():
+    """Half steps over the shapes and beyond: every vertex, many points of edges."""
+    steps = [(x / 2, y / 2) for x in range(-1, 18, 2) for y in range(-1, 18, 3)]
+    steps += [(x / 2, y / 2) for x in range(0, 18, 2) for y in range(0, 18, 2)]
+    spots = [
+        *steps,
+        *((odd, 1.0) for odd in ODD),
+        *((179.96, lat) for lat in (89.95, -89.95, 91.0)),
+    ]
+    events = [
+        {"id": n, "key": None if n % 5 == 0 else n % 4, "x": x, "y": y}
+        for n, (x, y) in enumerate(spots)
+    ]
+    return [*events, events[1], events[1]]
+
+
+@pytest.fixture(scope="module")
+def events(spark, event_rows):
+    made = [tuple(row.values()) for row in event_rows]
+    frame = spark.createDataFrame(made, "id long, key long, x double, y double")
+    return {"batch": frame, "stream": replay(frame, cuts=[1, 100, len(event_rows) - 101])}
+
+
+@pytest.mark.parametrize("engine", ["batch", "stream"])
+@pytest.mark.parametrize("condition", CONDITIONS)
+def test_native_gives_the_oracles_rows(condition, engine, events, event_rows, table, table_rows):
+    on = CONDITIONS[condition]
+    joined = functools.reduce(
+        DataFrame.unionByName, (one_how(events[engine], table, on, how) for how in HOWS)
+    )
+    truth = [
+        {"name": None, **row, "how": how}
+        for how in HOWS
+        for row in oracle.join_table(event_rows, table_rows, on=on, how=how, columns=["name"])
+    ]
+    assert_same_rows(rows(joined), truth)
+
+
+def one_how(events, table, on, how):
+    """The join with the same columns whatever `how` is, so that all four run as one query."""
+    if how in ("inner", "left"):
+        joined = rm.join_table(events, table, on=on, how=how, columns=["name"], plan="native")
+    else:
+        joined = rm.join_table(events, table, on=on, how=how, plan="native")
+        joined = joined.withColumn("name", F.lit(None).cast("string"))
+    return joined.withColumn("how", F.lit(how))
+
+
+def test_a_frame_is_a_table_without_being_read_by_workers(spark, events, event_rows, table_rows):
+    made = [(row["name"], row["k"], row["b"]) for row in table_rows]
+    frame = spark.createDataFrame(made, "name string, k long, b binary")
+    for on in (rm.within(SPOT, "b"), rm.equal({"key": "k"})):
+        joined = rm.join_table(
+            events["batch"], rm.tables.frame(frame), on=on, how="left", columns=["name"]
+        )
+        truth = oracle.join_table(event_rows, table_rows, on=on, how="left", columns=["name"])
+        assert_same_rows(rows(joined), truth)
+
+
+@pytest.mark.parametrize("name", ["beijing_districts_wgs84", "nyc_taxi_zones"])
+def test_boundary_points_of_real_shapes_agree_with_shapely_to_the_last_one(name, spark, tmp_path):
+    path = DATA / f"{name}.geojson"
+    if not path.exists():
+        pytest.skip(f"{path} is not here")
+    features = json.loads(path.read_text())["features"]
+    shapes = array([shapely.from_geojson(json.dumps(f["geometry"])) for f in features])
+    ends, _ = cells.edges_of(shapes)
+    middle = (ends[:, :2] + ends[:, 2:]) / 2
+    x, y = np.concatenate([ends[:, :2], middle, ends[:, :2] * 0.7 + ends[:, 2:] * 0.3]).T
+    assert len(x) > 100_000
+    points = pa.table({"id": np.arange(len(x)), "x": x, "y": y})
+    pq.write_table(points, tmp_path / "points.parquet")
+    pq.write_table(
+        pa.table({"row": np.arange(len(shapes)), "b": shapely.to_wkb(shapes)}),
+        tmp_path / "shapes.parquet",
+    )
+    table = rm.tables.parquet(tmp_path / "shapes.parquet", geometry="b")
+    events = spark.read.parquet(str(tmp_path / "points.parquet"))
+    shapely.prepare(shapes)
+    for make, test in ((rm.within, shapely.contains_xy), (rm.intersects, shapely.intersects_xy)):
+        joined = rm.join_table(events, table, on=make(SPOT, "b"), columns=["row"], plan="native")
+        found = {(row["id"], row["row"]) for row in joined.select("id", "row").collect()}
+        truth = set()
+        for row, shape in enumerate(shapes):
+            truth |= {(int(i), row) for i in np.flatnonzero(test(shape, x, y))}
+        assert found == truth
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_no_python_and_no_shuffle_beside_the_events(how, events, table):
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        rm.join_table(
+            events["batch"], table, on=rm.within(SPOT, "b"), how=how, plan="native"
+        ).explain()
+    plan = said.getvalue()
+    beside_the_events = plan.split("BroadcastExchange")[0]
+    assert "BroadcastHashJoin" in beside_the_events
+    for operator in ("Python", "Arrow", "Pandas", "SortMergeJoin", "NestedLoop"):
+        assert operator not in beside_the_events
+    assert plan.count("Exchange") == plan.count("BroadcastExchange")
+
+
+@pytest.mark.parametrize(
+    "on",
+    [
+        rm.nearest(SPOT, OTHER),
+        rm.disjoint(SPOT, "b"),
+        rm.relate(SPOT, "b", "T*F**F***"),
+        rm.within(SPOT, OTHER),
+    ],
+    ids=str,
+)
+def test_what_native_cannot_do_names_the_plan_that_can(on, events, table):
+    with pytest.raises(
+        PlanError, match=r"plan='native' cannot do this join: .* Use plan='workers'"
+    ):
+        rm.join_table(events["batch"], table, on=on, plan="native")
+
+
+def test_shapes_that_are_no_polygons_are_told_when_the_table_is_read(spark, events, tmp_path):
+    path = tmp_path / "lines.parquet"
+    pq.write_table(pa.table({"b": [shapely.LineString([(0, 0), (1, 1)]).wkb], "n": [1]}), path)
+    joined = rm.join_table(
+        events["batch"],
+        rm.tables.parquet(path, geometry="b"),
+        on=rm.within(SPOT, "b"),
+        plan="native",
+    )
+    with pytest.raises(Exception, match="workers"):
+        rows(joined)

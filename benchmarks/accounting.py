@@ -16,19 +16,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PROC = Path("/proc")
-TICK = 1 / os.sysconf("SC_CLK_TCK")
+TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 PR_SET_CHILD_SUBREAPER = 36
 
 
 @dataclass(frozen=True)
 class Process:
-    """One line of /proc: who it is, whose child, and the seconds it has used."""
+    """One line of /proc: who it is, whose child, and the time it has used."""
 
     pid: int
     parent: int
     started: int  #: in ticks since boot; with `pid` it names a process for good
     name: str
-    seconds: float  #: user and system, its own and that of the children it has waited for
+    ticks: int  #: user and system time, its own and that of the children it has waited for
 
 
 def cpu_seconds(pid: int) -> float:
@@ -45,7 +45,7 @@ def cpu_seconds(pid: int) -> float:
     before, now, after = tree(pid), tree(pid), tree(pid)
     while not _names(before) == _names(now) == _names(after):
         before, now, after = now, after, tree(pid)
-    return sum(process.seconds for process in now)
+    return sum(process.ticks for process in now) / TICKS_PER_SECOND
 
 
 def adopt_orphans() -> None:
@@ -101,7 +101,7 @@ def _parse(stat: str) -> Process:
     pid, _, name = head.partition(" (")
     fields = tail.split()
     used = sum(int(ticks) for ticks in fields[11:15])  # utime stime cutime cstime
-    return Process(int(pid), int(fields[1]), int(fields[19]), name, used * TICK)
+    return Process(int(pid), int(fields[1]), int(fields[19]), name, used)
 
 
 def _names(processes: Iterable[Process]) -> set[tuple[int, int]]:

@@ -150,6 +150,41 @@ def latency(result: Document) -> Cells:
     ]
 
 
+def headline(results: Path) -> str:
+    """The README's first figures, in one sentence; nothing where they are not measured yet."""
+    stream, delay = _load(results, "stream_table"), _load(results, "latency")
+    said = [say(found) for found, say in ((stream, _throughput), (delay, _delay)) if found]
+    return f"{' '.join(said)}\n" if said else ""
+
+
+def _throughput(result: Document) -> str:
+    of = {row["case"]: row for row in result["rows"] if row["cores"] == 2}
+    ours = min((of["workers"], of["native"]), key=lambda row: row["cpu_s_per_million"])
+    cost = ours["cpu_s_per_million"]
+    text = (
+        f"Measured on {result['machine']['cores']} cores: taxis of Beijing placed in its 16 "
+        f"districts at **{number(ours['points_per_s'])} points/s**, "
+        f"{cost / of['identity_with_district']['cpu_s_per_million']:.2f} x the CPU time of "
+        "passing the rows through Python unchanged"
+    )
+    if peer := of.get("subdivided"):
+        text += f" and 1/{peer['cpu_s_per_million'] / cost:.1f} of Sedona's"
+    return text + "."
+
+
+def _delay(result: Document) -> str:
+    row = _only(result["rows"], case="native, real-time")
+    return (
+        f"Kafka to Kafka in real-time mode: **{row['median_ms']:.1f} ms** at the median, "
+        f"{result['ratio']['median']:.2f} x that of a bare projection."
+    )
+
+
+def _load(results: Path, source: str) -> Document | None:
+    path = results / f"{source}.json"
+    return json.loads(path.read_text()) if path.exists() else None
+
+
 #: the table's name -> the result it is made from, and how
 TABLES: dict[str, tuple[str, Callable[[Document], Cells]]] = {
     "stream_table": ("stream_table", stream_table),
@@ -162,15 +197,21 @@ TABLES: dict[str, tuple[str, Callable[[Document], Cells]]] = {
 }
 
 
+#: results that another program leaves beside its own
+SCRIPTS = {"growth": "shapes", "shapes_in_spark": "shapes"}
+
+
 def render(name: str, results: Path = RESULTS) -> str:
     """The Markdown of one table with the line that says what it was measured on."""
+    if name == "headline":
+        return headline(results)
     if name not in TABLES:
-        raise SystemExit(f"tables: no table is called {name!r}; there are {sorted(TABLES)}")
+        known = sorted(["headline", *TABLES])
+        raise SystemExit(f"tables: no table is called {name!r}; there are {known}")
     source, make = TABLES[name]
-    path = results / f"{source}.json"
-    if not path.exists():
-        return f"*Not measured yet: `python -m benchmarks.{source}`.*\n"
-    result = json.loads(path.read_text())
+    result = _load(results, source)
+    if result is None:
+        return f"*Not measured yet: `python -m benchmarks.{SCRIPTS.get(source, source)}`.*\n"
     return f"{_markdown(make(result))}\n\n{_origin(result)}\n"
 
 

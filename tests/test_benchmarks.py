@@ -83,27 +83,27 @@ os.wait(); os.read(reader, 1)
     assert 0.45 <= used_when_ready(code) < 1.2
 
 
-def look(**seconds):
+def look(**ticks):
     """What a look at a parent and perhaps its child finds."""
     pids = {"parent": 1, "child": 2}
     return [
         accounting.Process(pids[name], pids[name] - 1, 0, name, used)
-        for name, used in seconds.items()
+        for name, used in ticks.items()
     ]
 
 
 @pytest.mark.parametrize(
     "torn",
     [
-        pytest.param(look(parent=1.5, child=0.5), id="seen, then its parent had its time too"),
-        pytest.param(look(parent=1.0), id="its parent was seen, then it was gone"),
+        pytest.param(look(parent=150, child=50), id="seen, then its parent had its time too"),
+        pytest.param(look(parent=100), id="its parent was seen, then it was gone"),
     ],
 )
 def test_a_look_during_which_a_child_was_reaped_does_not_count(torn, monkeypatch):
-    whole = look(parent=1.5)
-    looks = iter([look(parent=1.0, child=0.4), torn, whole, whole, whole])
+    whole = look(parent=150)
+    looks = iter([look(parent=100, child=40), torn, whole, whole, whole])
     monkeypatch.setattr(accounting, "tree", lambda _: next(looks))
-    assert accounting.cpu_seconds(1) == 1.5
+    assert accounting.cpu_seconds(1) == 150 / accounting.TICKS_PER_SECOND
 
 
 def test_counting_while_children_come_and_go_never_goes_back():
@@ -134,7 +134,7 @@ def test_a_name_with_blanks_and_parentheses_is_read():
     process = accounting._parse(stat)
     assert (process.pid, process.parent, process.started) == (7, 3, 55)
     assert process.name == "a) (b c)"
-    assert process.seconds == pytest.approx(1000 * accounting.TICK)
+    assert process.ticks == 1000
 
 
 def test_memory_tells_private_pages_from_shared_ones():
@@ -249,6 +249,8 @@ def streams(tmp_path):
         [
             stream_row("identity_with_district", 2, 1.0, 1_500_000.0),
             stream_row("workers", 2, 1.25, 1_234_567.0),
+            stream_row("native", 2, 1.5, 999_999.0),
+            stream_row("subdivided", 2, 12.5, 150_000.0),
             stream_row("workers", 1, 1.25, 617_283.0),
             stream_row("loop_over_batch", 2, 25.0, 60_000.0),
             {"case": "paper_rtree", "cores": 1, "points_per_s": 60_000},
@@ -263,10 +265,30 @@ def test_the_stream_table_shows_cpu_time_its_spread_and_its_ratio_to_the_floor(s
         "| --- | ---: | ---: | ---: |",
         "| identity `mapInArrow` that adds a string column | 1.00 (0.75-1.25) | 1.00 | 1,500,000 |",
         '| **rivermouth**, `plan="workers"` | 1.25 (1.00-1.50) | 1.25 | 1,230,000 |',
+        '| **rivermouth**, `plan="native"` | 1.50 (1.25-1.75) | 1.50 | 1,000,000 |',
+        "| Sedona, polygons subdivided | 12.50 (12.25-12.75) | 12.50 | 150,000 |",
         "",
         "*Medians of 5 alternating runs (smallest-largest); 2 x a processor, 23 GB, Spark 4.3.0, "
         "Python 3.11.7, GEOS 3.14.0, 2026-01-02.*",
     ]
+
+
+def test_the_headline_is_a_sentence_about_the_better_plan(streams):
+    assert tables.render("headline", streams) == (
+        "Measured on 2 cores: taxis of Beijing placed in its 16 districts at "
+        "**1,230,000 points/s**, 1.25 x the CPU time of passing the rows through Python unchanged "
+        "and 1/10.0 of Sedona's.\n"
+    )
+    row = {"case": "native, real-time", "median_ms": 1.84}
+    result(streams, "latency", [row], ratio={"median": 1.333})
+    assert tables.render("headline", streams).endswith(
+        " Kafka to Kafka in real-time mode: **1.8 ms** at the median, 1.33 x that of a bare "
+        "projection.\n"
+    )
+
+
+def test_a_headline_that_is_not_measured_yet_is_not_there(tmp_path):
+    assert tables.render("headline", tmp_path) == ""
 
 
 def test_figure_11_sets_one_core_beside_two(streams):

@@ -43,8 +43,9 @@ class Question:
 
     @property
     def title(self) -> str:
-        """Tells it from the others: what is asked, of how many rows."""
-        return f"{self.name}, {self.rows:,} rows"
+        """Tells it from the others: what is asked, of how many rows or vertices."""
+        size = f"{self.vertices:,} vertices each" if self.vertices else f"{self.rows:,} rows"
+        return f"{self.name}, {size}"
 
     def table(self) -> Path:
         """The table as a Parquet file of ``id`` and WKB ``geometry``, made once."""

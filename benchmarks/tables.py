@@ -35,7 +35,7 @@ LABELS = {
     "subdivided": "Sedona, polygons subdivided",
     "whole": "Sedona, polygons whole",
     "paper_rtree": "the paper: two-level R-tree on Flink",
-    "paper_loop": "the paper: plain loop on Flink, a ninth of it",
+    "paper_loop": "the paper: plain loop on Flink (a ninth of its R-tree)",
     "question": "**rivermouth**, one mapped snapshot",
     "own_copy": "a table and a shapely tree in each worker",
 }
@@ -127,8 +127,9 @@ def growth(result: Document) -> Cells:
 
 def memory(result: Document) -> Cells:
     """What the workers of a session hold together."""
+    polygons = result["rows"][0]["table_rows"]
     return [
-        ["two workers, 1,000,000 polygons", "together (PSS)", "private", "RSS, summed"],
+        [f"two workers, {polygons:,} polygons", "together (PSS)", "private", "RSS, summed"],
         *(
             [
                 LABELS[row["case"]],
@@ -251,15 +252,9 @@ def _spread(row: Mapping[str, Any], key: str) -> str:
 
 def _beside(result: Document) -> list[tuple[dict[str, Any], dict[str, Any] | None]]:
     """Our rows, each with shapely's of the same question."""
-    key = ("title", "vertices")
-    theirs = {
-        tuple(row[part] for part in key): row for row in result["rows"] if row["case"] == "shapely"
-    }
-    return [
-        (row, theirs.get(tuple(row[part] for part in key)))
-        for row in result["rows"]
-        if row["case"] == "rivermouth"
-    ]
+    theirs = {row["title"]: row for row in result["rows"] if row["case"] == "shapely"}
+    ours = [row for row in result["rows"] if row["case"] == "rivermouth"]
+    return [(row, theirs.get(row["title"])) for row in ours]
 
 
 def _only(rows: Sequence[Mapping[str, Any]], **what: Any) -> Mapping[str, Any]:

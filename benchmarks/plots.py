@@ -60,6 +60,7 @@ def figure11(result: Document) -> Any:
                 axes.barh(place, row["points_per_s"], color=colour, alpha=solid, height=0.7)
     axes.set_yticks(range(len(FIGURE11)), [label for label, _ in FIGURE11.values()])
     axes.set_xscale("log")
+    axes.set_xlim(left=1000)
     axes.set_xlabel("points per second; solid: one core, pale: two")
     axes.grid(axis="y", visible=False)
     axes.set_title("T-Drive in the districts of Beijing", loc="left")

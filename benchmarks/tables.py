@@ -16,8 +16,14 @@ from typing import Any
 
 from benchmarks.harness import RESULTS, ROOT
 
-PAGES = (ROOT / "README.md", ROOT / "docs" / "benchmarks.md")
 IMAGES = ROOT / "docs" / "img"
+#: the pages, and where the plots are as seen from them
+PAGES = {ROOT / "README.md": "docs/img", ROOT / "docs" / "benchmarks.md": "img"}
+#: tables that have a plot of their name, and what it shows
+PICTURES = {
+    "figure11": "Points per second of the plain loop, the R-tree and rivermouth",
+    "growth": "Points per second against the table's rows and the polygons' vertices",
+}
 BLOCK = re.compile(r"(<!-- bench:(\w+) -->\n).*?(<!-- /bench -->)", re.DOTALL)
 
 Document = Mapping[str, Any]
@@ -202,7 +208,7 @@ TABLES: dict[str, tuple[str, Callable[[Document], Cells]]] = {
 SCRIPTS = {"growth": "shapes", "shapes_in_spark": "shapes"}
 
 
-def render(name: str, results: Path = RESULTS) -> str:
+def render(name: str, results: Path = RESULTS, images: str = "img") -> str:
     """The Markdown of one table with the line that says what it was measured on."""
     if name == "headline":
         return headline(results)
@@ -213,12 +219,13 @@ def render(name: str, results: Path = RESULTS) -> str:
     result = _load(results, source)
     if result is None:
         return f"*Not measured yet: `python -m benchmarks.{SCRIPTS.get(source, source)}`.*\n"
-    return f"{_markdown(make(result))}\n\n{_origin(result)}\n"
+    picture = f"![{PICTURES[name]}]({images}/{name}.svg)\n\n" if name in PICTURES else ""
+    return f"{_markdown(make(result))}\n\n{picture}{_origin(result)}\n"
 
 
-def fill(page: str, results: Path = RESULTS) -> str:
-    """A page with every block between markers made anew."""
-    return BLOCK.sub(lambda block: block[1] + render(block[2], results) + block[3], page)
+def fill(page: str, results: Path = RESULTS, images: str = "img") -> str:
+    """A page with every block between markers made anew; `images` leads from it to the plots."""
+    return BLOCK.sub(lambda block: block[1] + render(block[2], results, images) + block[3], page)
 
 
 def number(value: float | None) -> str:
@@ -270,9 +277,9 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--check", action="store_true", help="only say whether the pages are right")
     check = parser.parse_args(words).check
     stale = []
-    for path in filter(Path.exists, PAGES):
+    for path, images in PAGES.items():
         page = path.read_text()
-        if (filled := fill(page)) != page:
+        if (filled := fill(page, images=images)) != page:
             stale.append(path)
             if not check:
                 path.write_text(filled)

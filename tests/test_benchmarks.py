@@ -295,6 +295,7 @@ def test_figure_11_sets_one_core_beside_two(streams):
     lines = tables.render("figure11", streams).splitlines()
     assert '| **rivermouth**, `plan="workers"` | 617,000 | 1,230,000 | 2.00 |' in lines
     assert "| the paper: two-level R-tree on Flink | 60,000 |  |  |" in lines
+    assert any(line.endswith("](img/figure11.svg)") for line in lines)
 
 
 def test_growth_sets_ours_beside_shapelys_by_size(tmp_path):
@@ -335,8 +336,8 @@ def test_an_unknown_table_is_named(tmp_path):
 
 def test_check_fails_on_a_page_that_says_something_else(streams, monkeypatch):
     page = streams / "README.md"
-    monkeypatch.setattr(tables, "PAGES", (page,))
-    monkeypatch.setattr(tables, "render", lambda name, _: f"{name}: 1\n")
+    monkeypatch.setattr(tables, "PAGES", {page: "img"})
+    monkeypatch.setattr(tables, "render", lambda name, *_: f"{name}: 1\n")
     page.write_text("<!-- bench:figure11 -->\nfigure11: 2\n<!-- /bench -->\n")
     with pytest.raises(SystemExit, match=r"README\.md: not what the JSONs say"):
         tables.main(["--check"])

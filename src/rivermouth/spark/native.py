@@ -111,7 +111,9 @@ _Make = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 def _from_snapshot(rows: IndexRows, recipe: snapshot.Recipe, cache: Full, folder: str) -> _Make:
-    def make(_: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def make(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:  # a worker that leaves its input unread is not used again
+            pass
         version = snapshot.current(recipe, cache, folder)
         key = (rows, recipe.digest)
         if _made.get(key, (None,))[0] != version.number:

@@ -13,7 +13,8 @@ other. No operator here shuffles, and each is on that mode's list.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -91,10 +92,10 @@ def index_frame(spark: SparkSession, join: Join, cache: Full, folder: str) -> Da
         recipe = join.recipe(cache)
         # one partition: each would make the rows once more
         return spark.range(0, 1, 1, 1).mapInArrow(
-            _from_snapshot(rows, recipe, cache, folder), schema
+            _FromSnapshot(rows, recipe, cache, folder).make, schema
         )
     table = frame.select(*(_as_wkb(frame, name) for name in join.table_columns))
-    return table.coalesce(1).mapInArrow(_from_rows(rows), schema)
+    return table.coalesce(1).mapInArrow(_FromFrame(rows).make, schema)
 
 
 def _spark_type(kind: pa.DataType) -> t.DataType:
@@ -107,26 +108,31 @@ def _spark_type(kind: pa.DataType) -> t.DataType:
     return types.to_spark(kind, where=WHERE, column="")
 
 
-_Make = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+@dataclass(frozen=True)
+class _FromSnapshot:
+    """Makes the rows of a snapshot's newest version.
 
+    A class, since a nested function would travel with a copy of `_made` of its own.
+    """
 
-def _from_snapshot(rows: IndexRows, recipe: snapshot.Recipe, cache: Full, folder: str) -> _Make:
-    def make(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    rows: IndexRows
+    recipe: snapshot.Recipe
+    cache: Full
+    folder: str
+
+    def make(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The rows; the input says nothing."""
         for _ in batches:  # a worker that leaves its input unread is not used again
             pass
-        version = snapshot.current(recipe, cache, folder)
-        key = (rows, recipe.digest)
-        if _made.get(key, (None,))[0] != version.number:
+        version = snapshot.current(self.recipe, self.cache, self.folder)
+        key = (self.rows, self.recipe.digest)
+        if key not in _made or _made[key][0] != version.number:
+            made = self.rows.make(snapshot.columns_of(version), version.index)
             _made.pop(key, None)
-            _made[key] = (
-                version.number,
-                rows.make(snapshot.columns_of(version), version.index),
-            )
+            _made[key] = (version.number, made)
             while len(_made) > _MOST_MADE:
                 del _made[next(iter(_made))]
         yield _made[key][1]
-
-    return make
 
 
 #: what this worker has made of the newest version of its last tables
@@ -134,14 +140,18 @@ _made: dict[tuple[IndexRows, str], tuple[int, pa.RecordBatch]] = {}
 _MOST_MADE = 4
 
 
-def _from_rows(rows: IndexRows) -> _Make:
-    def make(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+@dataclass(frozen=True)
+class _FromFrame:
+    """Makes the rows of those of a frame."""
+
+    rows: IndexRows
+
+    def make(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The rows, none of none."""
         parts = list(batches)
         if parts:
             whole = pa.Table.from_batches(parts).combine_chunks()
-            yield rows.make({name: whole[name].chunk(0) for name in whole.column_names})
-
-    return make
+            yield self.rows.make({name: whole[name].chunk(0) for name in whole.column_names})
 
 
 def _as_wkb(frame: DataFrame, name: str) -> Column:

@@ -24,21 +24,24 @@ GROUPS = 4  #: row groups a file, so that it can be read by several tasks
 
 @dataclass(frozen=True)
 class Taxis:
-    """T-Drive as a stream of `FILES` files of equal size, in time order.
+    """T-Drive as a stream of files of equal size, in time order.
 
     Parameters
     ----------
     limit
         Take only so many rows, spread over the whole; None: all.
+    files
+        How many files.
     """
 
     limit: int | None = None
+    files: int = FILES
 
     def folder(self) -> Path:
         """Where the files are, made once."""
         folder = self._home / "files"
         if not (folder / "_made").exists():
-            write_parts(self._table(), folder, FILES)
+            write_parts(self._table(), folder, self.files)
         return folder
 
     def rows(self, files: int) -> int:
@@ -55,7 +58,8 @@ class Taxis:
         known = self._home / f"truth-shapely-{shapely.__version__}.json"
         if not known.exists():
             known.parent.mkdir(parents=True, exist_ok=True)
-            known.write_text(json.dumps([_judge(part) for part in parts(self._table(), FILES)]))
+            judged = [_judge(part) for part in parts(self._table(), self.files)]
+            known.write_text(json.dumps(judged))
         found: list[dict[str, Any]] = json.loads(known.read_text())
         return found
 
@@ -67,7 +71,7 @@ class Taxis:
 
     @property
     def _home(self) -> Path:
-        return CACHE / f"tdrive-{self.limit or 'all'}-in-{FILES}"
+        return CACHE / f"tdrive-{self.limit or 'all'}-in-{self.files}"
 
 
 def districts() -> tuple[list[str], list[Any]]:

@@ -22,6 +22,7 @@ from benchmarks.runner import Runner
 RUNS = 5
 #: files a run reads; slow cases read fewer, as their figures are per row
 ALL, HALF, FEW, ONE = events.FILES, events.FILES // 2, 2, 1
+LARGE = 2  #: files of the same stream in large micro-batches, to tell rows' cost from batches'
 QUICK_ROWS, SLOW_ROWS = 60_000, 1_200_000
 
 #: what paper C reports in its Figure 11, on a Xeon Gold 6240 with Flink 1.13 and Kafka
@@ -45,7 +46,7 @@ class Line:
     @property
     def name(self) -> str:
         """Tells it from the others of the run."""
-        return f"{self.case}, {self.cores} cores"
+        return f"{self.case}, {self.cores} cores, {self.taxis.files} files"
 
     def check(self) -> int:
         """Run once, rows counted by district; how many rows are not where shapely has them.
@@ -92,9 +93,12 @@ def our_lines(one: Runner, two: Runner, taxis: Taxis) -> list[Line]:
         ("loop_over_batch", taxis, ONE),
         ("loop_over_records", fewer, ONE),
     )
+    large = replace(taxis, files=LARGE)
     return [
         *(Line(case, two, 2, taxis, ALL, "every row") for case in floor),
         *(Line(case, two, 2, taxis, ALL) for case in plans),
+        *(Line(case, two, 2, large, LARGE, "every row") for case in floor),
+        *(Line(case, two, 2, large, LARGE) for case in plans),
         *(Line(case, one, 1, taxis, HALF) for case in plans),
         *(Line(case, two, 2, *what) for case, *what in paper),
         *(Line(case, one, 1, *what) for case, *what in paper),
@@ -107,6 +111,7 @@ def peer_lines(peer: Runner, taxis: Taxis) -> list[Line]:
     return [
         Line("subdivided", peer, 2, taxis, HALF, gives),
         Line("whole", peer, 2, taxis, FEW, gives),
+        Line("subdivided", peer, 2, replace(taxis, files=LARGE), LARGE, gives),
     ]
 
 
@@ -140,7 +145,7 @@ def measure(lines: list[Line], *, runs: int, warmup: int) -> list[dict[str, Any]
 
 
 def main() -> None:
-    """Run it all and leave ``stream_table.json``."""
+    """Run it all and leave ``stream_table.json`` and ``large_batches.json``."""
     given = arguments(__doc__)
     data(events.TDRIVE)
     taxis = Taxis(limit=QUICK_ROWS if given.quick else None)
@@ -150,16 +155,22 @@ def main() -> None:
         if given.quick:
             lines = [replace(line, files=ONE) for line in lines]
         rows = measure(lines, runs=runs, warmup=warmup)
-    path = save(
-        "stream_table",
-        [*rows, *PAPER],
-        quick=given.quick,
-        data=f"{events.TDRIVE} in {events.FILES} files, {events.DISTRICTS}",
-        seed=SEED,
-        conf=streams.CONF,
-        peers={f"peer {name}": pin for name, pin in sedona.SEDONA.versions.items()},
-    )
-    print(path)
+    is_large = [line.taxis.files == LARGE for line in lines]
+    ordinary = [row for row, large in zip(rows, is_large, strict=True) if not large]
+    for name, files, measured in (
+        ("stream_table", events.FILES, [*ordinary, *PAPER]),
+        ("large_batches", LARGE, [row for row in rows if row not in ordinary]),
+    ):
+        path = save(
+            name,
+            measured,
+            quick=given.quick,
+            data=f"{events.TDRIVE} in {files} files, {events.DISTRICTS}",
+            seed=SEED,
+            conf=streams.CONF,
+            peers={f"peer {name}": pin for name, pin in sedona.SEDONA.versions.items()},
+        )
+        print(path)
 
 
 if __name__ == "__main__":

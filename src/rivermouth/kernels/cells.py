@@ -26,6 +26,7 @@ import shapely
 
 from rivermouth.kernels.geometry import Bools, Floats, Shapes
 from rivermouth.kernels.orientation import side
+from rivermouth.kernels.sorting import stable_order
 
 Ints = npt.NDArray[np.int64]
 
@@ -119,15 +120,21 @@ def build(shapes: Shapes, cells: int | None = None) -> Cells:
     ends, row = edges_of(shapes)
     grid = _grid(shapes, ends, cells)
     cell_of, edge_of = _deal(ends, grid)
-    order = np.argsort(cell_of, kind="stable")
-    cell_of, edge_of = cell_of[order], edge_of[order]
-    rows, starts = _rows_of(row, len(shapes))
     border = _border_entries(cell_of, edge_of, row)
-    full_cell, full_row, base = _inside(
-        ends, rows, starts, grid, border.cell, border.row, border.edge_start, edge_of
+    full_cell, full_row, parity = _inside(
+        ends, *stable_order(row, len(shapes)), grid,
+        border.cell, *stable_order(border.row, len(shapes)), border.edge_start, edge_of,
+    )  # fmt: skip
+    toggles, toggle, odd = _toggles(border.cell, border.edge_start, edge_of, ends, grid)
+    count = int(grid[4]) * int(grid[5])
+    cell_start, entry_row, entry_base, edge_start, toggle_start = _entries(
+        # parity was taken on the cell's middle line; the constant is what the toggles leave of it
+        count, border.cell, border.row, parity ^ odd, border.edge_start, toggles,
+        *stable_order(full_cell, count), full_row,
+    )  # fmt: skip
+    return Cells(
+        grid, cell_start, entry_row, entry_base, edge_start, toggle_start, edge_of, toggle, ends
     )
-    toggles = _toggles(border, edge_of, ends, grid)
-    return _assemble(grid, ends, border, edge_of, base, toggles, full_cell, full_row)
 
 
 def edges_of(shapes: Shapes) -> tuple[Floats, Ints]:
@@ -187,10 +194,11 @@ def _cell_y(y: float, grid: Floats) -> int:
 
 
 @numba.njit(cache=True)
-def _walk(
-    ends: Floats, e: int, grid: Floats, cells: Ints, edges: npt.NDArray[np.int32], at: int
-) -> int:
-    """Write the cells that edge `e` may meet from `at` on; only count if `cells` is empty."""
+def _walk(ends: Floats, e: int, grid: Floats, place: Ints, edges: npt.NDArray[np.int32]) -> None:
+    """For each cell that edge `e` may meet: write `e` at the cell's place, move that on by one.
+
+    Only count, in `place`, if `edges` is empty.
+    """
     ax, ay, bx, by = ends[e, 0], ends[e, 1], ends[e, 2], ends[e, 3]
     grow_x, grow_y = grid[2] * _GROWTH, grid[3] * _GROWTH
     across = int(grid[4])
@@ -205,31 +213,24 @@ def _walk(
             x0, x1 = ax + t0 * (bx - ax), ax + t1 * (bx - ax)
             low, high = max(low, min(x0, x1)), min(high, max(x0, x1))
         for i in range(_cell_x(low - grow_x, grid), _cell_x(high + grow_x, grid) + 1):
-            if len(cells):
-                cells[at] = j * across + i
-                edges[at] = e
-            at += 1
-    return at
+            cell = j * across + i
+            if len(edges):
+                edges[place[cell]] = e
+            place[cell] += 1
 
 
 @numba.njit(cache=True)
 def _deal(ends: Floats, grid: Floats) -> tuple[Ints, npt.NDArray[np.int32]]:
-    """All (cell, edge) in which the edge may meet the cell, by edge."""
-    none, no_edge = np.empty(0, np.int64), np.empty(0, np.int32)
-    total = 0
+    """All (cell, edge) in which the edge may meet the cell, by cell, then by edge."""
+    cells = int(grid[4]) * int(grid[5])
+    counts, none = np.zeros(cells, np.int64), np.empty(0, np.int32)
     for e in range(len(ends)):
-        total = _walk(ends, e, grid, none, no_edge, total)
-    cells, edges = np.empty(total, np.int64), np.empty(total, np.int32)
-    at = 0
+        _walk(ends, e, grid, counts, none)
+    place = np.cumsum(counts) - counts
+    edges = np.empty(counts.sum(), np.int32)
     for e in range(len(ends)):
-        at = _walk(ends, e, grid, cells, edges, at)
-    return cells, edges
-
-
-def _rows_of(row: Ints, count: int) -> tuple[Ints, Ints]:
-    """The edges of each row, as an order and where each row starts in it."""
-    order = np.argsort(row, kind="stable")
-    return order, np.searchsorted(row[order], np.arange(count + 1))
+        _walk(ends, e, grid, place, edges)
+    return np.repeat(np.arange(cells), counts), edges
 
 
 def _border_entries(cell_of: Ints, edge_of: npt.NDArray[np.int32], row: Ints) -> _Border:
@@ -253,151 +254,182 @@ def _crosses(ends: Floats, e: int, x: float, y: float) -> bool:
 
 @numba.njit(cache=True)
 def _inside(
-    ends: Floats, rows: Ints, starts: Ints, grid: Floats,
-    border_cell: Ints, border_row: Ints, edge_start: Ints, edge_of: npt.NDArray[np.int32],
+    ends: Floats, edges: Ints, edges_of_row: Ints, grid: Floats,
+    border_cell: Ints, borders: Ints, borders_of_row: Ints, edge_start: Ints,
+    edge_of: npt.NDArray[np.int32],
 ) -> tuple[Ints, Ints, Bools]:  # fmt: skip
     """The cells wholly inside each row, and the ray parity of the unlisted edges in border cells.
 
     Row by row of the table and of the grid: the edges that cross the middle line of a row of
-    cells are the only ones a ray along it can cross.
+    cells are the only ones a ray along it can cross. `edges` and `borders` are the edges and
+    border entries of each row of the table, from its place in ``..._of_row`` to the next one's.
     """
     across = int(grid[4])
-    grow_x, grow_y = grid[2] * _GROWTH, grid[3] * _GROWTH
-    by_row = np.argsort(border_row, kind="mergesort")
     parity = np.zeros(len(border_cell), np.bool_)
     full_cell, full_row, count = np.empty(1024, np.int64), np.empty(1024, np.int64), 0
-    at = 0
-    crossing = np.empty(64, np.int64)
-    for r in range(len(starts) - 1):
-        if starts[r] == starts[r + 1]:
+    line_start, line_edges = np.empty(int(grid[5]) + 1, np.int64), np.empty(64, np.int64)
+    for r in range(len(edges_of_row) - 1):
+        own = edges[edges_of_row[r] : edges_of_row[r + 1]]
+        if not len(own):
             continue
-        low_y, high_y, low_x, high_x = np.inf, -np.inf, np.inf, -np.inf
-        for k in range(starts[r], starts[r + 1]):
-            e = rows[k]
-            low_x = min(low_x, ends[e, 0])
-            high_x = max(high_x, ends[e, 0])
-            low_y = min(low_y, ends[e, 1])
-            high_y = max(high_y, ends[e, 1])
-        # as wide as edges are dealt out, so that each border entry is passed exactly once
-        j0, j1 = _cell_y(low_y - grow_y, grid), _cell_y(high_y + grow_y, grid)
-        i0, i1 = _cell_x(low_x - grow_x, grid), _cell_x(high_x + grow_x, grid)
-        line_start, line_edges = _lines(ends, rows, starts[r], starts[r + 1], grid, j0, j1)
+        i0, i1, j0, j1 = _span(ends, own, grid)
+        line_edges = _lines(ends, own, grid, j0, j1, line_start, line_edges)
+        at, last = borders_of_row[r], borders_of_row[r + 1]
         for j in range(j0, j1 + 1):
             y = grid[1] + (j + 0.5) * grid[3]
-            n = 0
-            for k in range(line_start[j - j0], line_start[j - j0 + 1]):
-                e = line_edges[k]
-                if (ends[e, 1] > y) != (ends[e, 3] > y):
-                    if n == len(crossing):
-                        crossing = np.append(crossing, np.empty(n, np.int64))
-                    crossing[n] = e
-                    n += 1
+            crossing = line_edges[line_start[j - j0] : line_start[j - j0 + 1]]
+            crossing = crossing[: _only_crossing(ends, crossing, y)]
             known = False  # whether `here` still holds: until the next border cell
             here = False
             for i in range(i0, i1 + 1):
                 cell = j * across + i
                 x = grid[0] + (i + 0.5) * grid[2]
-                is_border = (
-                    at < len(by_row)
-                    and border_row[by_row[at]] == r
-                    and border_cell[by_row[at]] == cell
-                )
+                is_border = at < last and border_cell[borders[at]] == cell
                 if is_border or not known:
-                    here = False
-                    for k in range(n):
-                        here ^= _crosses(ends, crossing[k], x, y)
+                    here = _is_odd(ends, crossing, x, y)
                     known = not is_border
                 if is_border:
-                    entry = by_row[at]
-                    for k in range(edge_start[entry], edge_start[entry + 1]):
-                        here ^= _crosses(ends, edge_of[k], x, y)
-                    parity[entry] = here
+                    entry = borders[at]
+                    listed = edge_of[edge_start[entry] : edge_start[entry + 1]]
+                    parity[entry] = here ^ _is_odd(ends, listed, x, y)
                     at += 1
                 elif here:
                     if count == len(full_cell):
                         full_cell = np.append(full_cell, np.empty(count, np.int64))
                         full_row = np.append(full_row, np.empty(count, np.int64))
-                    full_cell[count] = cell
-                    full_row[count] = r
+                    full_cell[count], full_row[count] = cell, r
                     count += 1
     return full_cell[:count], full_row[:count], parity
 
 
 @numba.njit(cache=True)
-def _lines(
-    ends: Floats, rows: Ints, start: int, stop: int, grid: Floats, j0: int, j1: int
-) -> tuple[Ints, Ints]:
-    """Of one polygon, the edges whose height meets each row of cells from `j0` to `j1`."""
-    line_start = np.zeros(j1 - j0 + 2, np.int64)
-    for k in range(start, stop):
-        a, b = ends[rows[k], 1], ends[rows[k], 3]
-        for j in range(_cell_y(min(a, b), grid), _cell_y(max(a, b), grid) + 1):
-            line_start[j - j0 + 1] += 1
-    line_start = np.cumsum(line_start)
-    filled = line_start[:-1].copy()
-    line_edges = np.empty(line_start[-1], np.int64)
-    for k in range(start, stop):
-        a, b = ends[rows[k], 1], ends[rows[k], 3]
-        for j in range(_cell_y(min(a, b), grid), _cell_y(max(a, b), grid) + 1):
-            line_edges[filled[j - j0]] = rows[k]
-            filled[j - j0] += 1
-    return line_start, line_edges
-
-
-def _toggles(
-    border: _Border, edge_of: npt.NDArray[np.int32], ends: Floats, grid: Floats
-) -> tuple[Ints, Floats]:
-    """For each listed edge, its ends to the right of the cell and at its height: (entry, height).
-
-    Two listed edges that share such an end give two equal heights, which cancel.
-    """
-    entry = np.repeat(np.arange(len(border.cell)), np.diff(border.edge_start))
-    j, i = np.divmod(border.cell[entry], int(grid[4]))
+def _span(ends: Floats, edges: Ints, grid: Floats) -> tuple[int, int, int, int]:
+    """The columns and rows of cells that these edges of closed rings are dealt out to."""
+    low_y, high_y, low_x, high_x = np.inf, -np.inf, np.inf, -np.inf
+    for e in edges:
+        low_x, high_x = min(low_x, ends[e, 0]), max(high_x, ends[e, 0])
+        low_y, high_y = min(low_y, ends[e, 1]), max(high_y, ends[e, 1])
+    # as wide as edges are dealt out, so that each border entry is passed exactly once
     grow_x, grow_y = grid[2] * _GROWTH, grid[3] * _GROWTH
-    right = grid[0] + (i + 1) * grid[2] + grow_x
-    bottom = grid[1] + j * grid[3] - grow_y
-    top = grid[1] + (j + 1) * grid[3] + grow_y
-    found_entry, found = [], []
-    for end in (0, 2):
-        x, y = ends[edge_of, end], ends[edge_of, end + 1]
-        is_toggle = (x > right) & (y >= bottom) & (y <= top)
-        found_entry.append(entry[is_toggle])
-        found.append(y[is_toggle])
-    return np.concatenate(found_entry), np.concatenate(found)
+    return (
+        _cell_x(low_x - grow_x, grid), _cell_x(high_x + grow_x, grid),
+        _cell_y(low_y - grow_y, grid), _cell_y(high_y + grow_y, grid),
+    )  # fmt: skip
 
 
-def _assemble(
-    grid: Floats, ends: Floats, border: _Border, edge_of: npt.NDArray[np.int32], parity: Bools,
-    toggles: tuple[Ints, Floats], full_cell: Ints, full_row: Ints,
-) -> Cells:  # fmt: skip
-    """Border and full entries in one order: by cell, then by row of the table."""
-    toggle_entry, toggle = toggles
-    order = np.argsort(toggle_entry, kind="stable")
-    toggle_count = np.bincount(toggle_entry, minlength=len(border.cell))
-    middle = grid[1] + (border.cell // int(grid[4]) + 0.5) * grid[3]
-    below = np.bincount(
-        toggle_entry, weights=toggle <= middle[toggle_entry], minlength=len(border.cell)
-    ).astype(np.int64)
-    # `parity` was taken on the cell's middle line; the constant is what the toggles leave of it
-    base = np.concatenate([parity ^ (below % 2 == 1), np.ones(len(full_cell), dtype=bool)])
-    cell = np.concatenate([border.cell, full_cell])
-    row = np.concatenate([border.row, full_row])
-    edge_count = np.concatenate([np.diff(border.edge_start), np.zeros(len(full_cell), np.int64)])
-    toggle_count = np.concatenate([toggle_count, np.zeros(len(full_cell), np.int64)])
-    place = np.lexsort((row, cell))
-    cells = int(grid[4]) * int(grid[5])
-    return Cells(
-        grid=grid,
-        cell_start=np.searchsorted(cell[place], np.arange(cells + 1)),
-        entry_row=row[place].astype(np.int32),
-        entry_base=base[place],
-        # border entries keep their mutual order, so the edges and toggles need no new one
-        edge_start=np.concatenate([[0], np.cumsum(edge_count[place])]),
-        toggle_start=np.concatenate([[0], np.cumsum(toggle_count[place])]),
-        edge=edge_of,
-        toggle=toggle[order],
-        ends=ends,
-    )
+@numba.njit(cache=True)
+def _lines(
+    ends: Floats, edges: Ints, grid: Floats, j0: int, j1: int, line_start: Ints, line_edges: Ints
+) -> Ints:
+    """Of one polygon, the edges whose height meets each row of cells from `j0` to `j1`.
+
+    Written into `line_start` and `line_edges`, which is returned, larger if it was too small.
+    """
+    rows = j1 - j0 + 1
+    line_start[: rows + 1] = 0
+    for e in edges:
+        a, b = ends[e, 1], ends[e, 3]
+        for j in range(_cell_y(min(a, b), grid), _cell_y(max(a, b), grid) + 1):
+            line_start[j - j0] += 1
+    total = 0
+    for k in range(rows):
+        total += line_start[k]
+        line_start[k] = total
+    line_start[rows] = total
+    if total > len(line_edges):
+        line_edges = np.empty(2 * total, np.int64)
+    for k in range(len(edges) - 1, -1, -1):  # backwards: each line's place ends at its start
+        a, b = ends[edges[k], 1], ends[edges[k], 3]
+        for j in range(_cell_y(min(a, b), grid), _cell_y(max(a, b), grid) + 1):
+            line_start[j - j0] -= 1
+            line_edges[line_start[j - j0]] = edges[k]
+    return line_edges
+
+
+@numba.njit(cache=True)
+def _only_crossing(ends: Floats, edges: Ints, y: float) -> int:
+    """Move the edges that cross the height `y` to the front; how many they are."""
+    n = 0
+    for e in edges:
+        if (ends[e, 1] > y) != (ends[e, 3] > y):
+            edges[n] = e
+            n += 1
+    return n
+
+
+@numba.njit(cache=True)
+def _is_odd(ends: Floats, edges: npt.NDArray[np.integer], x: float, y: float) -> bool:
+    """Whether the ray from (x, y) to the right crosses an odd number of these edges."""
+    odd = False
+    for e in edges:
+        odd ^= _crosses(ends, e, x, y)
+    return odd
+
+
+@numba.njit(cache=True)
+def _toggles(
+    border_cell: Ints, edge_start: Ints, edge_of: npt.NDArray[np.int32], ends: Floats, grid: Floats
+) -> tuple[Ints, Floats, Bools]:
+    """For each listed edge, its ends to the right of the cell and at its height.
+
+    Where the heights of each entry start, the heights, and whether an odd number of them lies
+    at or below the cell's middle line. Two listed edges that share such an end give two equal
+    heights, which cancel.
+    """
+    across = int(grid[4])
+    start, odd = np.zeros(len(border_cell) + 1, np.int64), np.zeros(len(border_cell), np.bool_)
+    height, count = np.empty(1024), 0
+    for entry in range(len(border_cell)):
+        j, i = divmod(border_cell[entry], across)
+        right = grid[0] + (i + 1) * grid[2] + grid[2] * _GROWTH
+        bottom = grid[1] + j * grid[3] - grid[3] * _GROWTH
+        top = grid[1] + (j + 1) * grid[3] + grid[3] * _GROWTH
+        middle = grid[1] + (j + 0.5) * grid[3]
+        for end in (0, 2):
+            for k in range(edge_start[entry], edge_start[entry + 1]):
+                x, y = ends[edge_of[k], end], ends[edge_of[k], end + 1]
+                if not (x > right and bottom <= y <= top):
+                    continue
+                if count == len(height):
+                    height = np.append(height, np.empty(count))
+                height[count] = y
+                count += 1
+                odd[entry] ^= y <= middle
+        start[entry + 1] = count
+    return start, height[:count].copy(), odd
+
+
+@numba.njit(cache=True)
+def _entries(
+    cells: int, border_cell: Ints, border_row: Ints, border_base: Bools, edge_start: Ints,
+    toggle_start: Ints, full: Ints, full_start: Ints, full_row: Ints,
+) -> tuple[Ints, npt.NDArray[np.int32], Bools, Ints, Ints]:  # fmt: skip
+    """Border and full entries in one order: by cell, then by row of the table.
+
+    `full` are the full entries by cell, from one `full_start` to the next; both kinds come by
+    row within a cell. Border entries keep their mutual order, and so their edges and toggles.
+    """
+    count = len(border_cell) + len(full)
+    cell_start = np.zeros(cells + 1, np.int64)
+    row, base = np.empty(count, np.int32), np.ones(count, np.bool_)
+    edges, toggles = np.zeros(count + 1, np.int64), np.zeros(count + 1, np.int64)
+    at = b = 0
+    for cell in range(cells):
+        f, last = full_start[cell], full_start[cell + 1]
+        while True:
+            is_border = b < len(border_cell) and border_cell[b] == cell
+            if not is_border and f == last:
+                break
+            if is_border and (f == last or border_row[b] < full_row[full[f]]):
+                row[at], base[at] = border_row[b], border_base[b]
+                b += 1
+            else:
+                row[at] = full_row[full[f]]
+                f += 1
+            at += 1
+            edges[at], toggles[at] = edge_start[b], toggle_start[b]
+        cell_start[cell + 1] = at
+    return cell_start, row, base, edges, toggles
 
 
 @numba.njit(cache=True)

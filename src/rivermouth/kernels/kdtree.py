@@ -1,8 +1,9 @@
 """Points near points: a k-d tree in flat arrays, for the plane and for the sphere.
 
 On the sphere the tree stands over unit vectors, so that the antimeridian and the poles are
-places like any other; the tree only proposes, by chords grown a little, and the distance itself
-decides. Rows at the same distance come in the table's order.
+places like any other. A chord decides where it is surely short or surely long enough; between
+the two, where rounding could matter, the distance itself does. Rows at the same distance come in
+the table's order.
 """
 
 from __future__ import annotations
@@ -20,8 +21,13 @@ from rivermouth.kernels.sphere import RADIUS, great_circle, unit_vectors
 Ints = npt.NDArray[np.int64]
 
 _LEAF = 12
-_SLACK = 1.0 + 1e-9  # far more than the rounding of a chord, far less than a neighbour away
-_TINY = 1e-24  # squared: chords of 1e-12 are 6 micrometres on the ground
+_DEPTH = 128  # of a stack: one node a level waits while the other is looked at
+_FEW = 32  # rows up to which the plainest sort is the fastest
+# how far a chord and a great circle may disagree by rounding, with a margin of ten and more:
+# this share of it, and this much, which is 60 nanometres on the ground
+_SLACK = 1e-9
+_TINY = 1e-14
+_LARGE = 1e150  # a larger number has no square
 
 
 @dataclass(frozen=True)
@@ -56,9 +62,7 @@ class KdTree:
 
     def within(self, x: Floats, y: Floats, limit: float) -> tuple[Ints, Ints]:
         """Pairs (query, table row) at most `limit` apart; a query's rows in the table's order."""
-        left, right = _within(*self._ask(x, y), limit, self.row, self.xy, self.position, self.box)
-        order = np.lexsort((right, left))
-        return left[order], right[order]
+        return _within(*self._ask(x, y), limit, self.row, self.xy, self.position, self.box)
 
     def nearest(
         self, x: Floats, y: Floats, k: int, limit: float | None
@@ -141,22 +145,48 @@ def _build(position: Floats) -> tuple[Ints, Floats]:
 def _gap(box: Floats, node: int, position: Floats, q: int) -> float:
     """The squared distance from query `q` to a node's box."""
     dims = position.shape[1]
-    total = 0.0
-    for d in range(dims):
-        value = position[q, d]
-        off = max(box[node, d] - value, value - box[node, dims + d], 0.0)
-        total += off * off
+    total = _off(box, node, position, q, dims, 0) + _off(box, node, position, q, dims, 1)
+    return total + _off(box, node, position, q, dims, 2) if dims == 3 else total
+
+
+@numba.njit(cache=True, inline="always")
+def _off(box: Floats, node: int, position: Floats, q: int, dims: int, d: int) -> float:
+    value = position[q, d]
+    off = max(box[node, d] - value, value - box[node, dims + d], 0.0)
+    return off * off
+
+
+@numba.njit(cache=True, inline="always")
+def _apart(position: Floats, a: int, other: Floats, b: int) -> float:
+    """The squared distance of two places in the tree's space."""
+    x, y = position[a, 0] - other[b, 0], position[a, 1] - other[b, 1]
+    total = x * x + y * y
+    if position.shape[1] == 3:
+        z = position[a, 2] - other[b, 2]
+        total += z * z
     return total
+
+
+@numba.njit(cache=True, inline="always")
+def _in_tree(distance: float, dims: int) -> float:
+    """A distance as the tree's space has it: as it is, or the chord of a great circle."""
+    if dims == 2:
+        return distance
+    return 2.0 if distance >= math.pi * RADIUS else 2.0 * math.sin(distance / (2.0 * RADIUS))
 
 
 @numba.njit(cache=True, inline="always")
 def _reach(distance: float, dims: int) -> float:
     """The squared tree distance beyond which nothing can be within `distance`."""
-    if dims == 3:
-        distance = (
-            2.0 if distance >= math.pi * RADIUS else 2.0 * math.sin(distance / (2.0 * RADIUS))
-        )
-    return distance * distance * _SLACK + _TINY
+    far = _in_tree(distance, dims) * (1.0 + _SLACK) + _TINY
+    return far * far
+
+
+@numba.njit(cache=True, inline="always")
+def _core(distance: float, dims: int) -> float:
+    """The squared tree distance up to which all is within `distance`; negative for nothing."""
+    near = _in_tree(distance, dims) * (1.0 - _SLACK) - _TINY
+    return near * near if 0.0 < near < _LARGE else -1.0
 
 
 @numba.njit(cache=True, inline="always")
@@ -168,37 +198,74 @@ def _distance(xy: Floats, a: int, other: Floats, b: int, dims: int) -> float:
 
 
 @numba.njit(cache=True)
+def _next_leaf(
+    stack: Ints, gaps: Floats, top: int, reach: float, box: Floats, ask: Floats, q: int
+) -> tuple[int, int, int]:
+    """Descend to the nearest leaf within `reach`: what is left of the stack, and its points.
+
+    The `top` nodes on the stack are (node, low, high), each with its gap to query `q`.
+    """
+    while top:
+        top -= 1
+        node, low, high = stack[top, 0], stack[top, 1], stack[top, 2]
+        gap = gaps[top]
+        while gap <= reach and high - low > _LEAF:
+            middle, node = (low + high) // 2, 2 * node + 1
+            gap, other = _gap(box, node, ask, q), _gap(box, node + 1, ask, q)
+            # go on with the nearer half, the other one waits
+            if gap <= other:
+                stack[top, 0], stack[top, 1], stack[top, 2] = node + 1, middle, high
+                high = middle
+            else:
+                stack[top, 0], stack[top, 1], stack[top, 2] = node, low, middle
+                gap, other, node, low = other, gap, node + 1, middle
+            gaps[top] = other
+            if other <= reach:
+                top += 1
+        if gap <= reach:
+            return top, low, high
+    return 0, 0, 0
+
+
+@numba.njit(cache=True)
+def _sort(values: Ints, start: int, stop: int) -> None:
+    """Sort values[start:stop] in place."""
+    if stop - start > _FEW:
+        values[start:stop].sort()
+        return
+    for k in range(start + 1, stop):
+        value, i = values[k], k
+        while i > start and values[i - 1] > value:
+            values[i] = values[i - 1]
+            i -= 1
+        values[i] = value
+
+
+@numba.njit(cache=True)
 def _within(
     ask_xy: Floats, ask: Floats, limit: float, row: Ints, xy: Floats, position: Floats, box: Floats
 ) -> tuple[Ints, Ints]:
     dims = position.shape[1]
-    reach = _reach(limit, dims)
+    reach, core = _reach(limit, dims), _core(limit, dims)
     left, right = np.empty(len(ask) + 16, np.int64), np.empty(len(ask) + 16, np.int64)
     count = 0
-    stack = np.empty((128, 3), np.int64)
+    stack, gaps = np.zeros((_DEPTH, 3), np.int64), np.zeros(_DEPTH)
     for q in range(len(ask)):
-        top = 0
-        if len(row):
-            stack[0] = (0, 0, len(row))
-            top = 1
+        first = count
+        stack[0], gaps[0] = (0, 0, len(row)), 0.0
+        top = 1
         while top:
-            top -= 1
-            node, low, high = stack[top]
-            if _gap(box, node, ask, q) > reach:
-                continue
-            if high - low > _LEAF:
-                middle = (low + high) // 2
-                stack[top] = (2 * node + 1, low, middle)
-                stack[top + 1] = (2 * node + 2, middle, high)
-                top += 2
-                continue
-            for k in range(low, high):
-                if _distance(ask_xy, q, xy, k, dims) <= limit:
-                    if count == len(left):
-                        left = np.append(left, np.empty(count, np.int64))
-                        right = np.append(right, np.empty(count, np.int64))
-                    left[count], right[count] = q, row[k]
-                    count += 1
+            top, low, high = _next_leaf(stack, gaps, top, reach, box, ask, q)
+            for p in range(low, high):
+                apart = _apart(ask, q, position, p)
+                if apart > reach or (apart > core and _distance(ask_xy, q, xy, p, dims) > limit):
+                    continue
+                if count == len(left):
+                    left = np.append(left, np.empty(count, np.int64))
+                    right = np.append(right, np.empty(count, np.int64))
+                left[count], right[count] = q, row[p]
+                count += 1
+        _sort(right, first, count)
     return left[:count], right[:count]
 
 
@@ -211,47 +278,43 @@ def _nearest(
     k = min(k, max(len(row), 1))
     rows = np.full((len(ask), k), -1, np.int64)
     distances = np.full((len(ask), k), np.inf)
-    stack = np.empty((128, 3), np.int64)
+    stack, gaps = np.zeros((_DEPTH, 3), np.int64), np.zeros(_DEPTH)
     for q in range(len(ask)):
         held = 0
         reach = _reach(limit, dims)
-        top = 0
-        if len(row):
-            stack[0] = (0, 0, len(row))
-            top = 1
+        stack[0], gaps[0] = (0, 0, len(row)), 0.0
+        top = 1
         while top:
-            top -= 1
-            node, low, high = stack[top]
-            if _gap(box, node, ask, q) > reach:
-                continue
-            if high - low > _LEAF:
-                middle = (low + high) // 2
-                near, far = (2 * node + 1, low, middle), (2 * node + 2, middle, high)
-                if _gap(box, near[0], ask, q) > _gap(box, far[0], ask, q):
-                    near, far = far, near
-                stack[top], stack[top + 1] = far, near
-                top += 2
-                continue
+            top, low, high = _next_leaf(stack, gaps, top, reach, box, ask, q)
             for p in range(low, high):
+                if _apart(ask, q, position, p) > reach:
+                    continue
                 d = _distance(ask_xy, q, xy, p, dims)
-                if d > limit:
-                    continue
-                full = held == k
-                if full and (
-                    d > distances[q, k - 1]
-                    or (d == distances[q, k - 1] and row[p] > rows[q, k - 1])
-                ):
-                    continue
-                i = k - 1 if full else held
-                while i > 0 and (
-                    distances[q, i - 1] > d
-                    or (distances[q, i - 1] == d and rows[q, i - 1] > row[p])
-                ):
-                    distances[q, i], rows[q, i] = distances[q, i - 1], rows[q, i - 1]
-                    i -= 1
-                distances[q, i], rows[q, i] = d, row[p]
-                if not full:
-                    held += 1
-                if held == k:
-                    reach = min(reach, _reach(distances[q, k - 1], dims))
+                if d <= limit:
+                    held = _insert(rows, distances, q, held, row[p], d)
+                    if held == k:
+                        reach = min(reach, _reach(distances[q, k - 1], dims))
     return rows, distances
+
+
+@numba.njit(cache=True, inline="always")
+def _insert(rows: Ints, distances: Floats, q: int, held: int, row: int, distance: float) -> int:
+    """Put a row among the nearest of `q`, by distance, then row; how many are held now."""
+    last = rows.shape[1] - 1
+    if held > last:
+        if not _is_after(rows, distances, q, last, row, distance):
+            return held
+        held = last
+    i = held
+    while i > 0 and _is_after(rows, distances, q, i - 1, row, distance):
+        distances[q, i], rows[q, i] = distances[q, i - 1], rows[q, i - 1]
+        i -= 1
+    distances[q, i], rows[q, i] = distance, row
+    return held + 1
+
+
+@numba.njit(cache=True, inline="always")
+def _is_after(rows: Ints, distances: Floats, q: int, i: int, row: int, distance: float) -> bool:
+    """Whether the i-th of the nearest of `q` comes after such a row."""
+    held = distances[q, i]
+    return held > distance or (held == distance and rows[q, i] > row)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numba
 import numpy as np
@@ -142,7 +143,7 @@ def _build(position: Floats) -> tuple[Ints, Floats]:
 
 
 @numba.njit(cache=True, inline="always")
-def _gap(box: Floats, node: int, position: Floats, q: int) -> float:
+def _gap(box: Floats, node: int, position: Floats, q: int) -> Any:
     """The squared distance from query `q` to a node's box."""
     dims = position.shape[1]
     total = _off(box, node, position, q, dims, 0) + _off(box, node, position, q, dims, 1)
@@ -150,14 +151,14 @@ def _gap(box: Floats, node: int, position: Floats, q: int) -> float:
 
 
 @numba.njit(cache=True, inline="always")
-def _off(box: Floats, node: int, position: Floats, q: int, dims: int, d: int) -> float:
+def _off(box: Floats, node: int, position: Floats, q: int, dims: int, d: int) -> Any:
     value = position[q, d]
     off = max(box[node, d] - value, value - box[node, dims + d], 0.0)
     return off * off
 
 
 @numba.njit(cache=True, inline="always")
-def _apart(position: Floats, a: int, other: Floats, b: int) -> float:
+def _apart(position: Floats, a: int, other: Floats, b: int) -> Any:
     """The squared distance of two places in the tree's space."""
     x, y = position[a, 0] - other[b, 0], position[a, 1] - other[b, 1]
     total = x * x + y * y
@@ -314,7 +315,7 @@ def _insert(rows: Ints, distances: Floats, q: int, held: int, row: int, distance
 
 
 @numba.njit(cache=True, inline="always")
-def _is_after(rows: Ints, distances: Floats, q: int, i: int, row: int, distance: float) -> bool:
+def _is_after(rows: Ints, distances: Floats, q: int, i: int, row: int, distance: float) -> Any:
     """Whether the i-th of the nearest of `q` comes after such a row."""
     held = distances[q, i]
     return held > distance or (held == distance and rows[q, i] > row)

@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from rivermouth.observe.metrics import metrics
     from rivermouth.spark.join_table import join_table
     from rivermouth.spark.snapshotting import snapshot
-    from rivermouth.spec.caches import external, full
+    from rivermouth.spec.caches import external, full, incremental
     from rivermouth.spec.conditions import (
+        asof,
+        between,
         contains,
         covered_by,
         covers,
@@ -42,9 +44,10 @@ _HOMES = {
     "join_table": "rivermouth.spark.join_table",
     "metrics": "rivermouth.observe.metrics",
     "snapshot": "rivermouth.spark.snapshotting",
-    **dict.fromkeys(("external", "full"), "rivermouth.spec.caches"),
+    **dict.fromkeys(("external", "full", "incremental"), "rivermouth.spec.caches"),
     **dict.fromkeys(
         (
+            *("asof", "between"),
             *("contains", "covered_by", "covers", "crosses", "disjoint", "dwithin", "equal"),
             *("equals", "intersects", "nearest", "overlaps", "point", "relate", "touches"),
             "within",
@@ -60,6 +63,8 @@ _ROOMS = {
 
 __all__ = [
     "RivermouthError",
+    "asof",
+    "between",
     "contains",
     "covered_by",
     "covers",
@@ -70,6 +75,7 @@ __all__ = [
     "equals",
     "external",
     "full",
+    "incremental",
     "intersects",
     "join_table",
     "metrics",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,12 +15,14 @@ from rivermouth.errors import ColumnError, ConditionError, DefinitionError, miss
 from rivermouth.spark import types
 from rivermouth.spec.caches import Full
 from rivermouth.spec.conditions import (
+    Between,
     Condition,
     Equal,
     Geometry,
     Nearest,
     Place,
     Point,
+    Range,
     combine,
     split,
 )
@@ -39,8 +42,8 @@ class Join:
 
     Parameters
     ----------
-    equal, place
-        The two parts of the condition.
+    equal, place, range
+        The parts of the condition.
     how
         Which rows come out.
     source
@@ -58,6 +61,7 @@ class Join:
 
     equal: Equal | None
     place: Place | None
+    range: Range | None
     how: How
     source: Source
     events: t.StructType
@@ -68,7 +72,7 @@ class Join:
     @property
     def on(self) -> Condition:
         """The condition as it was written."""
-        return combine(self.equal, self.place)
+        return combine(self.equal, self.place or self.range)
 
     @property
     def with_distance(self) -> bool:
@@ -79,13 +83,15 @@ class Join:
     def left_columns(self) -> tuple[str, ...]:
         """The events' columns that the condition names."""
         keys = tuple(left for left, _ in self.equal.pairs) if self.equal else ()
-        return tuple(dict.fromkeys((*keys, *(named(self.place.left) if self.place else ()))))
+        place = named(self.place.left) if self.place else ()
+        return tuple(dict.fromkeys((*keys, *place, *((self.range.left,) if self.range else ()))))
 
     @property
     def condition_columns(self) -> tuple[str, ...]:
         """The table's columns that the condition names."""
         keys = tuple(right for _, right in self.equal.pairs) if self.equal else ()
-        return tuple(dict.fromkeys((*keys, *(named(self.place.right) if self.place else ()))))
+        place = named(self.place.right) if self.place else ()
+        return tuple(dict.fromkeys((*keys, *place, *((self.range.right,) if self.range else ()))))
 
     @property
     def table_columns(self) -> tuple[str, ...]:
@@ -132,12 +138,14 @@ def check(
     """The join, or the first thing that is wrong with it."""
     if how not in get_args(How):
         raise DefinitionError(WHERE, f"how is {how!r}", todo=f"Use one of {list(get_args(How))}.")
-    equal, place = split(on)
+    equal, place, span = split(on)
     table = source.schema()
     if equal is not None:
         _check_keys(equal, events, table, source.name)
     if place is not None:
         _check_place(place, events, table, source.name)
+    if span is not None:
+        _check_range(span, events, table, source.name)
     brought = (
         _brought(columns, table, equal, place, source.name) if how in ("inner", "left") else ()
     )
@@ -147,23 +155,67 @@ def check(
             f"columns= has no meaning with how={how!r}",
             todo="Leave it out: none are brought.",
         )
-    join = Join(equal, place, cast(How, how), source, events, table, brought, time.time())
+    join = Join(equal, place, span, cast(How, how), source, events, table, brought, time.time())
     _check_clashes(join)
     return join
 
 
 def _check_keys(equal: Equal, events: t.StructType, table: pa.Schema, name: str) -> None:
     for left, right in equal.pairs:
-        ours = _event_type(events, left)
-        theirs = types.to_spark(_table_field(table, right, name).type, where=WHERE, column=right)
-        if types.family(ours) != types.family(theirs):
-            raise ConditionError(
-                WHERE,
-                f"equal compares {left!r} ({ours.simpleString()}) with {right!r} of {name} "
-                f"({theirs.simpleString()})",
-                todo=f"Cast one of them, as in events.withColumn({left!r}, F.col({left!r})"
-                f".cast({theirs.simpleString()!r})).",
-            )
+        _check_same_family("equal", left, right, events, table, name)
+
+
+def _check_same_family(
+    what: str, left: str, right: str, events: t.StructType, table: pa.Schema, name: str
+) -> t.DataType:
+    ours = _event_type(events, left)
+    theirs = types.to_spark(_table_field(table, right, name).type, where=WHERE, column=right)
+    if types.family(ours) != types.family(theirs):
+        raise ConditionError(
+            WHERE,
+            f"{what} compares {left!r} ({ours.simpleString()}) with {right!r} of {name} "
+            f"({theirs.simpleString()})",
+            todo=f"Cast one of them, as in events.withColumn({left!r}, F.col({left!r})"
+            f".cast({theirs.simpleString()!r})).",
+        )
+    return theirs
+
+
+def _check_range(span: Range, events: t.StructType, table: pa.Schema, name: str) -> None:
+    what = "between" if isinstance(span, Between) else "asof"
+    kind = _check_same_family(what, span.left, span.right, events, table, name)
+    is_time = isinstance(kind, (t.DateType, t.TimestampType, t.TimestampNTZType))
+    if not (is_time or types.is_number(kind)):
+        raise ConditionError(
+            WHERE,
+            f"{what} needs numbers, dates or times, but {span.right!r} of {name} is "
+            f"{kind.simpleString()}",
+            todo="Cast it, or join by rm.equal.",
+        )
+    if isinstance(span, Between):
+        _check_reach(span, kind, is_time)
+
+
+def _check_reach(span: Between, kind: t.DataType, is_time: bool) -> None:
+    """A reach that the column's type can be added to without rounding or guessing."""
+    for end in ("lower", "upper"):
+        reach = getattr(span, end)
+        if isinstance(reach, dt.timedelta) != is_time:
+            todo = "Give a length of time, as in '5 minutes'." if is_time else "Give a number."
+        elif isinstance(kind, t.DateType) and reach % dt.timedelta(days=1):
+            todo = "Give whole days, or cast both columns to timestamp."
+        elif types.family(kind) == "integer" and reach != int(reach):
+            todo = "Give a whole number, or cast both columns to double."
+        elif isinstance(kind, t.DecimalType) and isinstance(reach, float):
+            todo = "Give a Decimal or a whole number, or cast both columns to double."
+        else:
+            continue
+        raise ConditionError(
+            WHERE,
+            f"between({end}={reach!r}) does not go with {span.right!r}, which is "
+            f"{kind.simpleString()}",
+            todo=todo,
+        )
 
 
 def _check_place(place: Place, events: t.StructType, table: pa.Schema, name: str) -> None:

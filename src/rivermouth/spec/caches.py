@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 from rivermouth.errors import DefinitionError
 from rivermouth.spec.durations import Duration, positive_seconds
 
-IndexName = Literal["cells", "kd", "rtree", "tree"]
+IndexName = Literal["cells", "kd", "rtree", "tree", "sorted", "skiplist", "ideal_skiplist"]
+Policy = Literal["lru", "s3fifo"]
+WhenDown = Literal["fail", "miss"]
 
 
 @dataclass(frozen=True)
@@ -26,7 +29,21 @@ class External:
     """Nothing: the store answers each batch of records with one statement."""
 
 
-Cache = Full | External
+@dataclass(frozen=True)
+class Incremental:
+    """The keys that were asked for lately, those that the table does not have included."""
+
+    rows: int | None
+    bytes: int | None
+    ttl: float | None
+    idle_ttl: float | None
+    missing_ttl: float | None
+    policy: Policy
+    attempts: int
+    when_down: WhenDown
+
+
+Cache = Full | Incremental | External
 
 
 def full(
@@ -49,8 +66,9 @@ def full(
         Where snapshots are kept: a folder, or a URI that pyarrow.fs knows, which all hosts
         reach. None: a temporary folder, under a local master only.
     index
-        "cells", "tree", "kd" or "rtree" (paper C's two-level R-tree). None: chosen by what is
-        in the table. The rows do not depend on it.
+        For places "cells", "tree", "kd" or "rtree" (paper C's two-level R-tree); for ranges
+        "sorted", "skiplist" or "ideal_skiplist" (paper A's). None: chosen by what is in the
+        table. The rows do not depend on it.
 
     Examples
     --------
@@ -67,6 +85,86 @@ def full(
         path,
         index,
     )
+
+
+def incremental(
+    rows: int | None = None,
+    bytes: int | str | None = None,
+    ttl: Duration | None = None,
+    idle_ttl: Duration | None = None,
+    missing_ttl: Duration | None = "1 minute",
+    policy: Policy = "s3fifo",
+    attempts: int = 5,
+    when_down: WhenDown = "fail",
+) -> Incremental:
+    """Keep what was asked for lately; ask the table's store for the rest, once per batch.
+
+    Each Python worker has a cache of its own, which all its tasks share. The unit is a key with
+    all its rows; a key that the table does not have is kept too, as having none.
+
+    Parameters
+    ----------
+    rows, bytes
+        How much a worker keeps at most; bytes as a number or as text such as ``"64 MB"``. A key
+        without rows counts as one. None: no such bound; with neither, 64 MB.
+    ttl
+        Ask again for a key so long after its rows were read. None: never.
+    idle_ttl
+        Forget a key that nobody has asked for so long. None: never.
+    missing_ttl
+        Ask again for a key that the table did not have after so long. None: never.
+    policy
+        Who leaves when it is full: "lru", whoever was asked for longest ago (the paper's), or
+        "s3fifo", which lets keys asked for only once leave first.
+    attempts
+        How often the store is asked before it counts as down, with growing pauses between.
+    when_down
+        "fail": the query fails, to be started again. "miss": the records whose keys are not
+        kept count as having found nothing, and the metrics count them.
+
+    Examples
+    --------
+    >>> incremental(rows=100_000, ttl="10 minutes").missing_ttl
+    60.0
+    """
+    where = "incremental"
+    if policy not in get_args(Policy):
+        raise DefinitionError(
+            where, f"{policy!r} is not a policy", todo=f"Use one of {list(get_args(Policy))}."
+        )
+    if when_down not in get_args(WhenDown):
+        raise DefinitionError(
+            where, f"when_down is {when_down!r}", todo=f"Use one of {list(get_args(WhenDown))}."
+        )
+    if attempts < 1 or (rows is not None and rows < 1):
+        raise DefinitionError(
+            where, f"rows is {rows} and attempts is {attempts}", todo="Give at least one of each."
+        )
+    held = None if bytes is None else _size(bytes)
+    return Incremental(
+        rows,
+        _DEFAULT_BYTES if rows is None and held is None else held,
+        positive_seconds(ttl, where="incremental(ttl=)"),
+        positive_seconds(idle_ttl, where="incremental(idle_ttl=)"),
+        positive_seconds(missing_ttl, where="incremental(missing_ttl=)"),
+        policy,
+        attempts,
+        when_down,
+    )
+
+
+_DEFAULT_BYTES = 64 << 20
+_UNITS = {"": 1, "B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
+
+
+def _size(value: int | str) -> int:
+    found = re.fullmatch(r"\s*(\d+)\s*([KMG]?B?)\s*", str(value), re.IGNORECASE)
+    unit = _UNITS.get(found[2].upper()) if found else None
+    if found is None or unit is None or int(found[1]) < 1:
+        raise DefinitionError(
+            "incremental(bytes=)", f"{value!r} is not a size", todo="Write one such as '64 MB'."
+        )
+    return int(found[1]) * unit
 
 
 def external() -> External:

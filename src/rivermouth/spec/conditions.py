@@ -8,13 +8,16 @@ columns with `point`.
 
 from __future__ import annotations
 
+import datetime as dt
 import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from decimal import Decimal
+from typing import Literal, NamedTuple
 
 from rivermouth.errors import ConditionError
+from rivermouth.spec.durations import microseconds
 
 Metric = Literal["planar", "sphere"]
 
@@ -56,18 +59,18 @@ class Condition:
     """What a pair must satisfy; two conditions are combined with ``&``."""
 
     def __and__(self, other: Condition) -> Condition:
-        equal, place = split(self)
-        other_equal, other_place = split(other)
-        if place is not None and other_place is not None:
+        one, two = split(self), split(other)
+        searches = [part for part in (*one[1:], *two[1:]) if part is not None]
+        if len(searches) > 1:
             raise ConditionError(
                 "&",
-                "two places in one condition",
-                there=f"{place} and {other_place}",
-                todo="Join twice, or keep one place and filter the result.",
+                "two places or ranges in one condition",
+                there=f"{searches[0]} and {searches[1]}",
+                todo="Join twice, or keep one of them and filter the result.",
             )
-        pairs = (*(equal.pairs if equal else ()), *(other_equal.pairs if other_equal else ()))
-        both = Equal(tuple(dict.fromkeys(pairs))) if pairs else None
-        return combine(both, place or other_place)
+        pairs = tuple(pair for equal in (one.equal, two.equal) if equal for pair in equal.pairs)
+        equal = Equal(tuple(dict.fromkeys(pairs))) if pairs else None
+        return combine(equal, searches[0] if searches else None)
 
 
 @dataclass(frozen=True)
@@ -110,41 +113,78 @@ class Nearest(Condition):
 
 Place = Topology | Near | Nearest
 
+#: how far a range reaches: a number for columns of numbers, a length of time for dates and times
+Reach = int | float | Decimal | dt.timedelta
+
+
+@dataclass(frozen=True)
+class Between(Condition):
+    """The table's value lies in [v - lower, v + upper], v being the event's; both included."""
+
+    left: str
+    right: str
+    lower: Reach
+    upper: Reach
+
+
+@dataclass(frozen=True)
+class AsOf(Condition):
+    """The table's row with the largest value that is not above the event's."""
+
+    left: str
+    right: str
+
+
+Range = Between | AsOf
+
 
 @dataclass(frozen=True)
 class All(Condition):
-    """Equality and a place."""
+    """Equality, and a place or a range."""
 
     equal: Equal
-    place: Place
+    search: Place | Range
 
 
-def split(condition: Condition) -> tuple[Equal | None, Place | None]:
-    """The equality and the place that `condition` is made of."""
+class Parts(NamedTuple):
+    """What a condition is made of."""
+
+    equal: Equal | None
+    place: Place | None
+    range: Range | None
+
+
+def split(condition: Condition) -> Parts:
+    """The parts of `condition`."""
     match condition:
-        case All(equal, place):
-            return equal, place
+        case All(equal, search):
+            return split(search)._replace(equal=equal)
         case Equal():
-            return condition, None
+            return Parts(condition, None, None)
         case Topology() | Near() | Nearest():
-            return None, condition
+            return Parts(None, condition, None)
+        case Between() | AsOf():
+            return Parts(None, None, condition)
     raise ConditionError(
         "on",
         f"{condition!r} is not a condition",
-        todo="Write one with rm.equal, rm.within, rm.dwithin, rm.nearest and the like.",
+        todo="Write one with rm.equal, rm.between, rm.within, rm.nearest and the like.",
     )
 
 
-def combine(equal: Equal | None, place: Place | None) -> Condition:
-    """The condition made of `equal` and `place`, at least one of them given."""
-    if equal is not None and place is not None:
-        return All(equal, place)
-    condition = equal if equal is not None else place
+def combine(equal: Equal | None, search: Place | Range | None) -> Condition:
+    """The condition made of `equal` and `search`, at least one of them given."""
+    if equal is not None and search is not None:
+        return All(equal, search)
+    condition = equal if equal is not None else search
     assert condition is not None
     return condition
 
 
-def equal(columns: str | Sequence[str] | Mapping[str, str]) -> Equal:
+By = str | Sequence[str] | Mapping[str, str]
+
+
+def equal(columns: By) -> Equal:
     """Rows whose columns are equal: one name, several, or {left name: table name}.
 
     Null and NaN equal nothing. Strings compare by their bytes. 0.0 equals -0.0.
@@ -165,6 +205,82 @@ def equal(columns: str | Sequence[str] | Mapping[str, str]) -> Equal:
     if not pairs:
         raise ConditionError("equal", "no column is named", todo="Name at least one.")
     return Equal(pairs)
+
+
+def between(
+    value: str,
+    column: str,
+    *,
+    lower: Reach | str,
+    upper: Reach | str,
+    by: By | None = None,
+) -> Condition:
+    """Rows whose `column` lies in [v - lower, v + upper], v being the event's `value`.
+
+    Both ends are included. Null and NaN are between nothing.
+
+    Parameters
+    ----------
+    value, column
+        The event's column and the table's: numbers, dates or times on both sides.
+    lower, upper
+        How far below and above v to look: numbers for numbers, lengths of time such as
+        ``"5 minutes"`` for dates and times. A negative one moves that end to the other side.
+    by
+        What must be equal besides: a name, names, or {left name: table name}.
+
+    Examples
+    --------
+    >>> between("ts", "slot", lower="5 minutes", upper="0 seconds", by="road")
+    All(equal=Equal(pairs=(('road', 'road'),)), search=Between(left='ts', right='slot', \
+lower=datetime.timedelta(seconds=300), upper=datetime.timedelta(0)))
+    """
+    low, high = _reach("between(lower=)", lower), _reach("between(upper=)", upper)
+    is_time = isinstance(low, dt.timedelta)
+    if is_time != isinstance(high, dt.timedelta):
+        raise ConditionError(
+            "between",
+            f"lower={lower!r} and upper={upper!r} are not of one kind",
+            todo="Give two numbers, or two lengths of time.",
+        )
+    if low + high < (dt.timedelta(0) if is_time else 0):  # type: ignore[operator]
+        raise ConditionError(
+            "between",
+            f"nothing lies between v - {lower} and v + {upper}",
+            todo="Make lower + upper zero or more.",
+        )
+    return combine(None if by is None else equal(by), Between(value, column, low, high))
+
+
+def asof(value: str, column: str, *, by: By | None = None) -> Condition:
+    """The newest row of the table at or before the event, per key: versioned dimensions.
+
+    Of rows with the same `column`, the last in the table's order counts. Null and NaN are
+    neither before nor after anything.
+
+    Parameters
+    ----------
+    value, column
+        The event's column and the table's: numbers, dates or times on both sides.
+    by
+        What must be equal besides: a name, names, or {left name: table name}.
+
+    Examples
+    --------
+    >>> asof("ts", "valid_from")
+    AsOf(left='ts', right='valid_from')
+    """
+    return combine(None if by is None else equal(by), AsOf(value, column))
+
+
+def _reach(where: str, value: Reach | str) -> Reach:
+    if isinstance(value, (str, dt.timedelta)):
+        return dt.timedelta(microseconds=microseconds(value, where=where))
+    if isinstance(value, bool) or not math.isfinite(value):
+        raise ConditionError(
+            where, f"{value!r} is not a length", todo="Give a finite number or a length of time."
+        )
+    return value
 
 
 def within(a: Geometry, b: Geometry) -> Topology:

@@ -5,8 +5,11 @@ One pair at a time, nested loops, no index, no Spark. Meant to be read and belie
 
 from __future__ import annotations
 
+import datetime as dt
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any, Literal
 
 import numpy as np
@@ -14,6 +17,7 @@ import shapely
 
 from rivermouth.errors import ColumnError
 from rivermouth.spec.conditions import (
+    Between,
     Condition,
     Equal,
     Geometry,
@@ -22,6 +26,7 @@ from rivermouth.spec.conditions import (
     Nearest,
     Place,
     Point,
+    Range,
     Topology,
     split,
 )
@@ -89,8 +94,10 @@ def join_table(
 
 def matches(event: Row, table: Iterable[Row], on: Condition) -> list[Match]:
     """The rows of `table` that `event` meets, each with its distance where `on` is a nearest."""
-    equal, place = split(on)
+    equal, place, span = split(on)
     rows = [row for row in table if equal is None or _are_equal(event, row, equal)]
+    if span is not None:
+        return [(row, None) for row in _in_range(event, rows, span)]
     if place is None:
         return [(row, None) for row in rows]
     if isinstance(place, Nearest):
@@ -101,6 +108,38 @@ def matches(event: Row, table: Iterable[Row], on: Condition) -> list[Match]:
 def _are_equal(event: Row, row: Row, equal: Equal) -> bool:
     """Null and NaN equal nothing: None is asked for, NaN is unequal by itself."""
     return all(event[left] is not None and event[left] == row[right] for left, right in equal.pairs)
+
+
+def _in_range(event: Row, rows: Sequence[Row], span: Range) -> list[Row]:
+    """The rows in the event's range; null and NaN are in none."""
+    value = _ordered(event[span.left])
+    there = [row for row in rows if _ordered(row[span.right]) is not None]
+    if value is None:
+        return []
+    if isinstance(span, Between):
+        low, high = _ordered(span.lower), _ordered(span.upper)
+        assert low is not None
+        assert high is not None
+        return [row for row in there if value - low <= _ordered(row[span.right]) <= value + high]
+    before = [row for row in there if _ordered(row[span.right]) <= value]
+    newest = max((_ordered(row[span.right]) for row in before), default=None)
+    return [row for row in before if _ordered(row[span.right]) == newest][-1:]
+
+
+def _ordered(value: Any) -> Any:
+    """Something to add and to compare: decimals exactly, floats as floats, times as integers."""
+    match value:
+        case float() if math.isnan(value):
+            return None
+        case Decimal():
+            return Fraction(value)
+        case dt.timedelta():
+            return value // dt.timedelta(microseconds=1)
+        case dt.datetime():
+            return (value.replace(tzinfo=None) - dt.datetime.min) // dt.timedelta(microseconds=1)
+        case dt.date():
+            return _ordered(dt.datetime.combine(value, dt.time()))
+    return value
 
 
 def _holds(event: Row, row: Row, place: Topology | Near) -> bool:
@@ -203,7 +242,7 @@ def _brought(
         return dict(columns)
     if columns is not None:
         return {name: name for name in columns}
-    equal, place = split(on)
+    equal, place, _ = split(on)
     named = {right for _, right in equal.pairs} if equal else set()
     named |= _columns_of(place) if place else set()
     return {name: name for row in table[:1] for name in row if name not in named}

@@ -81,7 +81,7 @@ class PostgresTable:
         for lines that cross, and points or lines beside a polygon in one collection for others
         than they are.
         """
-        equal, place = split(condition)
+        equal, place, _ = split(condition)
         table = _known.get(self) or self._describe()
         schema = pa.schema([table.columns[name].field for name in columns])
         if isinstance(place, Nearest):

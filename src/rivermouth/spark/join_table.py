@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 
 from rivermouth.errors import DefinitionError, PlanError
 from rivermouth.spark.checking import WHERE, Columns, How, Join, check
-from rivermouth.spark.native import native_join
+from rivermouth.spark.native.join import native_join
 from rivermouth.spark.workers import join_by_store, join_in_workers
 from rivermouth.spec.caches import Cache, External, Full
 from rivermouth.spec.conditions import Condition

@@ -89,7 +89,7 @@ def full(
 
 def incremental(
     rows: int | None = None,
-    bytes: int | str | None = None,
+    bytes: int | str | None = None,  # noqa: A002  (what it bounds)
     ttl: Duration | None = None,
     idle_ttl: Duration | None = None,
     missing_ttl: Duration | None = "1 minute",

@@ -1,0 +1,1 @@
+"""join_table's plan "native": the condition compiled to Spark SQL, no Python beside the events."""

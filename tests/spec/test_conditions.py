@@ -1,8 +1,10 @@
+import datetime as dt
+
 import pytest
 
 import rivermouth as rm
-from rivermouth.errors import ConditionError
-from rivermouth.spec.conditions import All, Equal, Near, Nearest, Topology, split
+from rivermouth.errors import ConditionError, RivermouthError
+from rivermouth.spec.conditions import All, AsOf, Between, Equal, Near, Nearest, Topology, split
 
 
 def test_and_puts_an_equality_and_a_place_together_in_any_order():
@@ -15,9 +17,60 @@ def test_and_merges_equalities_and_keeps_each_pair_once():
     assert both == Equal((("city", "city"), ("uid", "user_id")))
 
 
-def test_two_places_are_refused_by_name():
-    with pytest.raises(ConditionError, match=r"^&: two places in one condition; .* Join twice"):
-        _ = rm.within("a", "b") & rm.dwithin("a", "b", distance=1)
+@pytest.mark.parametrize("other", [rm.dwithin("a", "b", distance=1), rm.asof("t", "u")])
+def test_two_places_or_ranges_are_refused_by_name(other):
+    with pytest.raises(ConditionError, match=r"^&: two places or ranges in .* Join twice"):
+        _ = rm.within("a", "b") & other
+
+
+def test_between_takes_numbers_or_lengths_of_time():
+    minutes = rm.between("ts", "slot", lower="5 minutes", upper=dt.timedelta(0))
+    assert minutes == Between("ts", "slot", dt.timedelta(minutes=5), dt.timedelta(0))
+    assert rm.between("v", "w", lower=1, upper=0.5, by="road") == All(
+        rm.equal("road"), Between("v", "w", 1, 0.5)
+    )
+    assert split(rm.asof("ts", "since", by={"a": "b"})) == (
+        Equal((("a", "b"),)), None, AsOf("ts", "since"),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("lower", "upper", "sentence"),
+    [
+        (1, "1 second", "are not of one kind"),
+        (-2, 1, "nothing lies between v - -2 and v + 1"),
+        (float("nan"), 1, "nan is not a length"),
+        (True, 1, "True is not a length"),
+        ("5 parsecs", "0 seconds", "'5 parsecs' is not a length of time"),
+    ],
+)
+def test_a_reach_that_means_nothing_is_refused(lower, upper, sentence):
+    with pytest.raises(RivermouthError) as error:
+        rm.between("v", "w", lower=lower, upper=upper)
+    assert sentence in str(error.value)
+
+
+def test_an_incremental_cache_is_bounded_even_if_nothing_is_said():
+    assert rm.incremental().bytes == 64 << 20
+    assert (rm.incremental(rows=5).rows, rm.incremental(rows=5).bytes) == (5, None)
+    assert rm.incremental(bytes="2 GB").bytes == 2 << 30
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"policy": "fifo"}, "'fifo' is not a policy"),
+        ({"rows": 0}, "rows is 0"),
+        ({"attempts": 0}, "attempts is 0"),
+        ({"when_down": "drop"}, "when_down is 'drop'"),
+        ({"bytes": "many"}, "'many' is not a size"),
+        ({"ttl": "-1 second"}, "not longer than nothing"),
+    ],
+)
+def test_a_cache_that_cannot_be_is_refused(given, sentence):
+    with pytest.raises(RivermouthError) as error:
+        rm.incremental(**given)
+    assert sentence in str(error.value)
 
 
 def test_meters_means_the_sphere():

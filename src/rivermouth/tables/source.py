@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from rivermouth.errors import TableInvalid
 from rivermouth.spec.conditions import Condition
 
 _SRID = b"rivermouth.srid"
@@ -64,3 +65,13 @@ def srid_of(field: pa.Field) -> int | None:
     """The reference system of a geometry column, 0 where not known; None for other columns."""
     stated = (field.metadata or {}).get(_SRID)
     return None if stated is None else int(stated)
+
+
+def gone(name: str, names: Iterable[str], *, where: str, table: str) -> TableInvalid:
+    """The error for a column that was there when the join was defined."""
+    return TableInvalid(
+        where,
+        f"{table} has no column {name!r}",
+        there=f"its columns are {sorted(names)}",
+        todo="If the table has changed, define the join anew.",
+    )

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from urllib.parse import quote, quote_plus
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
-from rivermouth.errors import DefinitionError
+from rivermouth.tables.secrets import hushed, is_whole, not_understood
 
 WHERE = "tables.postgres"
 
@@ -20,7 +19,6 @@ _SECRETS = (
     "scram_client_key",
     "scram_server_key",
 )
-_MASK = "***"
 
 
 @dataclass(frozen=True, repr=False)
@@ -41,13 +39,7 @@ class Access:
 
     def __post_init__(self) -> None:
         if not _is_understood(self.url):
-            raise DefinitionError(
-                WHERE,
-                "the url cannot be understood",
-                there="it is not shown here, for it may hold a password",
-                todo="Write postgresql://user:password@host:port/database, with special "
-                "characters percent-encoded (@ is %40, / is %2F, ? is %3F).",
-            )
+            raise not_understood(WHERE, "postgresql")
 
     def __repr__(self) -> str:
         return f"Access({self.shown!r})"
@@ -72,23 +64,13 @@ class Access:
 
     def hushed(self, text: str) -> str:
         """`text` on one line, with every secret masked, however it is written."""
-        line = " ".join(text.split())
-        for secret in (self.settings[name] for name in _SECRETS if self.settings.get(name)):
-            for written in {secret, quote(secret), quote(secret, safe=""), quote_plus(secret)}:
-                line = line.replace(" ".join(written.split()), _MASK)
-        return line
+        return hushed(text, (self.settings.get(name, "") for name in _SECRETS))
 
 
 def _is_understood(url: str) -> bool:
-    """Whether libpq reads the url as it was meant.
-
-    A password with a bare @, / or ? would be cut there, and its rest taken for the name of a host
-    or database, which are shown.
-    """
-    if "://" in url:
-        user, *others = url.split("://", 1)[1].split("@")
-        if len(others) > 1 or (others and set("/?") & set(user)):
-            return False
+    """Whether libpq reads the url as it was meant."""
+    if "://" in url and not is_whole(url):
+        return False
     try:
         conninfo_to_dict(url)
     except psycopg.Error:

@@ -1,4 +1,4 @@
-"""Arrays of numbers as PostgreSQL's binary format has them, written by numpy in one go.
+"""Arrays of numbers and times as PostgreSQL's binary format has them, written by numpy in one go.
 
 The driver's own way walks a Python list: 10,000 numbers took it 3 ms, against 0.02 ms.
 """
@@ -11,43 +11,104 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import psycopg
+import pyarrow as pa
 from psycopg.adapt import Dumper
 from psycopg.pq import Format
 
 
-class Floats:
-    """A parameter of type ``float8[]``."""
+class Numbers:
+    """A parameter that is an array: the types of its elements and of itself, and their form."""
 
-    element, array, layout = 701, 1022, np.dtype([("size", ">i4"), ("value", ">f8")])
+    element: int
+    array: int
+    form: str
 
     def __init__(self, values: npt.NDArray[Any]) -> None:
         self.values = values
 
 
-class Ints(Floats):
+class Floats(Numbers):
+    """A parameter of type ``float8[]``."""
+
+    element, array, form = 701, 1022, ">f8"
+
+
+class Ints(Numbers):
     """A parameter of type ``int8[]``."""
 
-    element, array, layout = 20, 1016, np.dtype([("size", ">i4"), ("value", ">i8")])
+    element, array, form = 20, 1016, ">i8"
 
 
-class _FloatsDumper(Dumper):
+class Bools(Numbers):
+    """A parameter of type ``bool[]``."""
+
+    element, array, form = 16, 1000, ">u1"
+
+
+class Dates(Numbers):
+    """A parameter of type ``date[]``, of days since 2000."""
+
+    element, array, form = 1082, 1182, ">i4"
+
+
+class Times(Numbers):
+    """A parameter of type ``timestamp[]``, of microseconds since 2000."""
+
+    element, array, form = 1114, 1115, ">i8"
+
+
+class ZonedTimes(Times):
+    """A parameter of type ``timestamptz[]``, of microseconds since 2000 in UTC."""
+
+    element, array = 1184, 1185
+
+
+# What PostgreSQL can tell apart; all that is earlier or later is its -infinity or infinity.
+_DAYS = (10_957, -2_451_545, 2_145_031_948)
+_MICROSECONDS = (946_684_800_000_000, -211_813_488_000_000_000, 9_223_371_331_199_999_999)
+
+
+def parameter(values: pa.Array, sent: str) -> Any:
+    """Arrow values without nulls as a parameter that is an array of type `sent`."""
+    match sent:
+        case "int8":
+            return Ints(values.to_numpy(zero_copy_only=False))
+        case "float8":
+            return Floats(values.to_numpy(zero_copy_only=False))
+        case "bool":
+            return Bools(values.to_numpy(zero_copy_only=False))
+        case "date":
+            days = values.cast(pa.int32()).to_numpy().astype(np.int64)
+            return Dates(_since_2000(days, np.iinfo(np.int32), *_DAYS))
+        case "timestamp" | "timestamptz":
+            times = values.cast(pa.int64()).to_numpy()
+            since = _since_2000(times, np.iinfo(np.int64), *_MICROSECONDS)
+            return Times(since) if sent == "timestamp" else ZonedTimes(since)
+    return values.to_pylist()
+
+
+def _since_2000(
+    values: npt.NDArray[np.int64], ends: Any, between: int, first: int, last: int
+) -> npt.NDArray[np.int64]:
+    early, late = values < first + between, values > min(last, 2**63 - 1 - between) + between
+    return np.where(early, ends.min, np.where(late, ends.max, values - between * ~early))
+
+
+class _ArrayDumper(Dumper):
     format = Format.BINARY
-    oid = Floats.array
 
-    def dump(self, obj: Floats) -> bytes:
+    def dump(self, obj: Numbers) -> bytes:
         """The array: dimensions, no nulls, element type, length, first index; then the elements."""
         if not len(obj.values):
             return struct.pack(">iii", 0, 0, obj.element)
-        elements = np.empty(len(obj.values), dtype=obj.layout)
-        elements["size"], elements["value"] = 8, obj.values
+        elements = np.empty(len(obj.values), dtype=[("size", ">i4"), ("value", obj.form)])
+        elements["size"] = np.dtype(obj.form).itemsize
+        elements["value"] = obj.values
         return struct.pack(">iiiii", 1, 0, obj.element, len(elements), 1) + elements.tobytes()
 
 
-class _IntsDumper(_FloatsDumper):
-    oid = Ints.array
-
-
 def register(connection: psycopg.Connection[Any]) -> None:
-    """Let `connection` take `Floats` and `Ints` as parameters."""
-    connection.adapters.register_dumper(Floats, _FloatsDumper)
-    connection.adapters.register_dumper(Ints, _IntsDumper)
+    """Let `connection` take `Numbers` of all types as parameters."""
+    for kind in (Floats, Ints, Bools, Dates, Times, ZonedTimes):
+        dumper = type(f"_{kind.__name__}Dumper", (_ArrayDumper,), {"oid": kind.array})
+        connection.adapters.register_dumper(kind, dumper)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import re
+import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -10,16 +11,16 @@ import psycopg
 import pyarrow as pa
 from psycopg import sql
 
-from rivermouth.errors import DefinitionError, TableInvalid, TableMissing, did_you_mean
+from rivermouth.errors import TableInvalid, TableMissing, did_you_mean
 from rivermouth.tables.crs import UNKNOWN, WGS84
+from rivermouth.tables.naming import parts_of
 from rivermouth.tables.postgresql.access import WHERE
 from rivermouth.tables.postgresql.kinds import Kind, kind_of
-from rivermouth.tables.source import geometry_field
+from rivermouth.tables.source import geometry_field, gone
 
 #: rows up to which a table is walked row by row for each batch of events
 FEW = 64
 
-_NAME = re.compile(r'(?:"((?:[^"]|"")+)"|([^".]+))(?:\.|$)')
 _HAS_ROW_PLACES = "rmp"  # tables, materialised views, partitioned tables: their rows have a ctid
 
 _RELATION = """
@@ -85,8 +86,10 @@ class Description:
 
     Parameters
     ----------
+    name
+        Its name, as it was given.
     relation
-        Its name, to be used in a statement.
+        Its name or a selection from it, to be used in a statement.
     columns
         By name, in the table's order.
     order
@@ -94,17 +97,32 @@ class Description:
         file; empty for a view, which has neither.
     few
         Whether it has at most `FEW` rows.
+    parameters
+        What is bound wherever `relation` stands.
     """
 
-    relation: sql.Identifier
+    name: str
+    relation: sql.Composable
     columns: dict[str, Column]
     order: tuple[str, ...]
     few: bool
+    parameters: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
     def schema(self) -> pa.Schema:
         """The columns' Arrow fields."""
         return pa.schema([column.field for column in self.columns.values()])
+
+    def kind(self, name: str) -> Kind:
+        """How a column is read and compared."""
+        return self.columns[name].kind
+
+    def chosen(self, columns: Sequence[str]) -> pa.Schema:
+        """The fields of these columns, or a `TableInvalid` where one is no longer there."""
+        for name in columns:
+            if name not in self.columns:
+                raise gone(name, self.columns, where=WHERE, table=f"table {self.name!r}")
+        return pa.schema([self.columns[name].field for name in columns])
 
     def ordered(self, alias: str) -> list[sql.Identifier]:
         """What rows are sorted by, in the table called `alias`."""
@@ -119,28 +137,9 @@ def named(*names: str) -> sql.Identifier:
     return sql.Identifier(*(name.replace("%", "%%") for name in names))
 
 
-def parts_of(table: str) -> tuple[str, ...]:
-    """The names in ``table``, ``schema.table``, or either in double quotes, as they are written.
-
-    Examples
-    --------
-    >>> parts_of("public.zones"), parts_of('"two.dots"')
-    (('public', 'zones'), ('two.dots',))
-    """
-    found = _NAME.findall(table)
-    whole = "".join(match[0] for match in _NAME.finditer(table)) == table
-    if not 1 <= len(found) <= 2 or not whole or table.endswith("."):
-        raise DefinitionError(
-            WHERE,
-            f"{table!r} does not name a table",
-            todo="Write 'table' or 'schema.table', in double quotes a name that holds a dot.",
-        )
-    return tuple(quoted.replace('""', '"') or plain for quoted, plain in found)
-
-
 def describe(connection: psycopg.Connection[Any], table: str) -> Description:
     """What the server says of `table`."""
-    wanted = sql.Identifier(*parts_of(table))
+    wanted = sql.Identifier(*parts_of(table, where=WHERE))
     found = connection.execute(_RELATION, [wanted.as_string(connection)]).fetchone()
     if found is None:
         raise _missing(connection, table)
@@ -152,7 +151,7 @@ def describe(connection: psycopg.Connection[Any], table: str) -> Description:
     }
     places = ("tableoid", "ctid") if relkind in _HAS_ROW_PLACES else ()
     few = bool(places) and _count_up_to(connection, relation, FEW + 1) <= FEW
-    return Description(relation, columns, tuple(primary_key) or places, few)
+    return Description(table, relation, columns, tuple(primary_key) or places, few)
 
 
 def _missing(connection: psycopg.Connection[Any], table: str) -> TableMissing:

@@ -38,7 +38,7 @@ class Kind:
     arrow
         What it is read as.
     read
-        The expression that reads it; ``{}`` is the column.
+        The expression that reads it; ``{}`` is the column. Decimals come as text.
     key
         The expression that is compared with an event's key.
     sent
@@ -99,4 +99,4 @@ def _numeric(modifier: int) -> Kind:
         modifier < 0 or precision > 38 or scale > precision
     ):  # a negative scale looks like a large one
         return _UNBOUNDED
-    return Kind(pa.decimal128(precision, scale), "numeric", "nullif({}, 'NaN')")
+    return Kind(pa.decimal128(precision, scale), "numeric", "nullif({}, 'NaN')::text")

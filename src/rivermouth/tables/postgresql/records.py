@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,16 +12,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import shapely
 
-from rivermouth.errors import ConditionError
 from rivermouth.kernels import keys
 from rivermouth.kernels.geometry import Places
 from rivermouth.kernels.matching import places_of
 from rivermouth.kernels.sphere import is_on_sphere
-from rivermouth.spec.conditions import Equal, Place
+from rivermouth.spec.conditions import Equal, Place, Range
 from rivermouth.tables.postgresql.access import WHERE
-from rivermouth.tables.postgresql.arrays import Floats, Ints
+from rivermouth.tables.postgresql.arrays import Floats, parameter
 from rivermouth.tables.postgresql.catalog import Description
 from rivermouth.tables.postgresql.kinds import Kind
+from rivermouth.tables.probes import columns_of
 
 _UUID = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"  # as PostgreSQL writes it
 
@@ -30,9 +30,9 @@ _UUID = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"  # as PostgreSQL writes it
 class Records:
     """The records that can match: their numbers, and arrays by name with the type they are sent as.
 
-    Points are sent as ``x`` and ``y``, other shapes as ``wkb``, keys as ``key0``, ``key1`` and so
-    on. Records without a place, or with a key that is null or NaN, are left out here: they match
-    nothing.
+    Points are sent as ``x`` and ``y``, other shapes as ``wkb``, keys and ranges by the names that
+    `probes` gives them. Records without a place, or with a key that is null or NaN, are left out
+    here: they match nothing.
     """
 
     rows: npt.NDArray[np.int64]
@@ -53,18 +53,22 @@ def records_of(
     left: Mapping[str, pa.Array],
     equal: Equal | None,
     place: Place | None,
+    span: Range | None,
     table: Description,
     *,
     srid: int,
     on_sphere: bool,
 ) -> Records:
     """The records of `left` that can match; a place in another system than `srid` cannot."""
-    pairs = equal.pairs if equal else ()
-    kinds = [table.columns[name].kind for _, name in pairs]
-    columns = [_sendable(left[name], kind) for (name, _), kind in zip(pairs, kinds, strict=True)]
+    kinds = {f"key{n}": table.kind(right) for n, (_, right) in enumerate(_pairs(equal))}
+    if span is not None:
+        kinds.update(dict.fromkeys(("low", "high", "until"), table.kind(span.right)))
     usable = np.ones(len(next(iter(left.values()))), dtype=bool)
-    if columns:
-        usable &= ~keys.missing(columns)
+    asked: dict[str, pa.Array] = {}
+    if kinds:
+        asked = columns_of(left, equal, span, table.schema, where=WHERE)
+        asked = {name: _spelt(column, kinds[name]) for name, column in asked.items()}
+        usable &= ~keys.missing(list(asked.values()))
     places = None
     if place is not None:
         places = places_of(left, place.left, srid=srid)
@@ -73,8 +77,22 @@ def records_of(
     records = Records(np.flatnonzero(usable))
     if places is not None:
         _add_places(records, places)
-    _add_keys(records, columns, kinds)
+    kept = pa.array(records.rows)
+    for name, column in asked.items():
+        sent = kinds[name].sent
+        records.arrays[name] = (parameter(column.take(kept), sent), sent)
     return records
+
+
+def _pairs(equal: Equal | None) -> tuple[tuple[str, str], ...]:
+    return equal.pairs if equal else ()
+
+
+def _spelt(column: pa.Array, kind: Kind) -> pa.Array:
+    """The keys, null where one cannot be sent as what its column holds, and so equals nothing."""
+    if kind.sent != "uuid":
+        return column
+    return pc.if_else(pc.match_substring_regex(column, _UUID), column, pa.scalar(None, column.type))
 
 
 def _on_sphere(places: Places) -> Places:
@@ -98,52 +116,3 @@ def _add_places(records: Records, places: Places) -> None:
     collections = shapely.get_type_id(shapes) == shapely.GeometryType.GEOMETRYCOLLECTION
     shapes[collections] = shapely.union_all(shapes[collections][:, None], axis=1)
     records.arrays["wkb"] = (shapely.to_wkb(shapes, output_dimension=2).tolist(), "bytea")
-
-
-def _add_keys(records: Records, columns: Sequence[pa.Array], kinds: Sequence[Kind]) -> None:
-    for number, (column, kind) in enumerate(zip(columns, kinds, strict=True)):
-        kept = column.take(pa.array(records.rows))
-        values: Any = kept.to_pylist()
-        if kind.sent == "int8":
-            values = Ints(kept.to_numpy(zero_copy_only=False))
-        elif kind.sent == "float8":
-            values = Floats(kept.to_numpy(zero_copy_only=False))
-        records.arrays[f"key{number}"] = (values, kind.sent)
-
-
-def _sendable(column: pa.Array, kind: Kind) -> pa.Array:
-    """The keys in the type they are sent as; null where a key equals nothing of that type."""
-    if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
-    if not _comparable(column.type, kind.arrow):
-        raise ConditionError(
-            WHERE,
-            f"equal compares keys of type {column.type} with a column read as {kind.arrow}",
-            todo="Cast one of them.",
-        )
-    if kind.sent == "int8":
-        return column.cast(pa.int64())
-    if kind.sent == "float8":
-        return column.cast(pa.float64())
-    if kind.sent == "uuid":
-        spelt = pc.match_substring_regex(column, _UUID)
-        return pc.if_else(spelt, column, pa.scalar(None, column.type))
-    return column
-
-
-_FAMILIES = (
-    pa.types.is_integer,
-    pa.types.is_floating,
-    pa.types.is_decimal,
-    pa.types.is_boolean,
-    pa.types.is_date,
-    lambda kind: kind in (pa.string(), pa.large_string(), pa.string_view()),
-    lambda kind: kind in (pa.binary(), pa.large_binary(), pa.binary_view()),
-    lambda kind: pa.types.is_timestamp(kind) and kind.tz is None,
-    lambda kind: pa.types.is_timestamp(kind) and kind.tz is not None,
-)
-
-
-def _comparable(ours: pa.DataType, theirs: pa.DataType) -> bool:
-    """Whether values of both types can be equal without loss: they are of one family."""
-    return any(is_one(ours) and is_one(theirs) for is_one in _FAMILIES)

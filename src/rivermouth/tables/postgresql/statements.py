@@ -19,7 +19,16 @@ from psycopg.adapt import PyFormat
 from rivermouth.errors import ColumnError, TableInvalid
 from rivermouth.kernels.sphere import RADIUS
 from rivermouth.kernels.tree import may_be_disjoint
-from rivermouth.spec.conditions import Equal, Near, Nearest, Place, Point, Topology
+from rivermouth.spec.conditions import (
+    Between,
+    Near,
+    Nearest,
+    Parts,
+    Place,
+    Point,
+    Range,
+    Topology,
+)
 from rivermouth.tables.postgresql.access import WHERE
 from rivermouth.tables.postgresql.catalog import Description
 from rivermouth.tables.postgresql.records import Records
@@ -130,8 +139,7 @@ def _expressions(place: Place, table: Description) -> tuple[sql.Composable, sql.
 
 def statement(
     table: Description,
-    equal: Equal | None,
-    place: Place | None,
+    parts: Parts,
     columns: Sequence[str],
     records: Records,
 ) -> tuple[sql.Composed, dict[str, Any]]:
@@ -139,13 +147,16 @@ def statement(
 
     Rows come by record, then in the table's order; for `nearest` by distance, which comes last.
     """
+    equal, place, span = parts
     parameters = {name: values for name, (values, _) in records.arrays.items()}
+    parameters |= table.parameters
     on = [
         sql.SQL("{} = {}").format(table.columns[name].key("t"), sql.Identifier("l", f"key{number}"))
         for number, (_, name) in enumerate(equal.pairs if equal else ())
     ]
     if place is None:
-        return _records(records, srid=0) + _probe(table, columns, on), parameters
+        body = _by_value(table, span, columns, on)
+        return _records(records, srid=0) + body, parameters
     spot = spot_of(place, table)
     test, values = _test(place, spot)
     body = _body(table, place, spot, columns, [*on, *test])
@@ -155,7 +166,8 @@ def statement(
 def _records(records: Records, *, srid: int) -> sql.Composed:
     """The records as ``l``: their number, their place if they have one, their keys."""
     names = list(records.arrays)
-    shown = [sql.SQL("u.n"), *(sql.Identifier("u", name) for name in names if name[:3] == "key")]
+    plain = [name for name in names if name not in ("x", "y", "wkb")]
+    shown = [sql.SQL("u.n"), *(sql.Identifier("u", name) for name in plain)]
     if records.have_places:
         made = "ST_MakePoint(u.x, u.y)" if records.are_points else "ST_GeomFromWKB(u.wkb)"
         shown.append(sql.SQL(f"ST_SetSRID({made}, {srid}) AS g"))
@@ -163,9 +175,10 @@ def _records(records: Records, *, srid: int) -> sql.Composed:
         sql.SQL("{}::{}[]").format(sql.Placeholder(name, PyFormat.BINARY), sql.SQL(kind))
         for name, (_, kind) in records.arrays.items()
     ]
-    return sql.SQL(
-        "WITH l AS MATERIALIZED (SELECT {} FROM unnest({}) WITH ORDINALITY AS u({}, n)) "
-    ).format(_listed(shown), _listed(arrays), _listed([sql.Identifier(name) for name in names]))
+    once = sql.SQL("MATERIALIZED" if records.have_places else "NOT MATERIALIZED")
+    return sql.SQL("WITH l AS {} (SELECT {} FROM unnest({}) WITH ORDINALITY AS u({}, n)) ").format(
+        once, _listed(shown), _listed(arrays), _listed([sql.Identifier(name) for name in names])
+    )
 
 
 def _test(place: Place, spot: Spot) -> tuple[list[sql.Composable], dict[str, Any]]:
@@ -185,6 +198,50 @@ def _test(place: Place, spot: Spot) -> tuple[list[sql.Composable], dict[str, Any
         case Nearest(k=k, limit=cut_off):
             return [], {"k": k, "limit": math.inf if cut_off is None else cut_off}
     raise AssertionError(place)
+
+
+def _by_value(
+    table: Description,
+    span: Range | None,
+    columns: Sequence[str],
+    on: Sequence[sql.Composable],
+) -> sql.Composed:
+    """Keys and a range; NaN is in none, being above infinity in PostgreSQL."""
+    if span is None:
+        return _probe(table, columns, on)
+    value = table.columns[span.right].key("t")
+    if isinstance(span, Between):
+        ranged = sql.SQL("{} BETWEEN l.low AND l.high").format(value)
+        return _probe(table, columns, [*on, ranged])
+    return _newest(table, value, columns, on)
+
+
+def _newest(
+    table: Description,
+    value: sql.Composable,
+    columns: Sequence[str],
+    on: Sequence[sql.Composable],
+) -> sql.Composed:
+    """Each record takes the row with the largest value, the last of several in the table's order.
+
+    An index on the keys and the value gives it at once.
+    """
+    read = [table.columns[name].read("t") for name in columns]
+    names = [sql.Identifier(f"c{number}") for number in range(len(read))]
+    shown = [
+        sql.SQL("{} AS {}").format(expression, name)
+        for expression, name in zip(read, names, strict=True)
+    ]
+    return sql.SQL(
+        "SELECT {} FROM l CROSS JOIN LATERAL (SELECT {} FROM {} AS t WHERE {} ORDER BY {} LIMIT 1)"
+        " AS r ORDER BY l.n"
+    ).format(
+        _listed([sql.SQL("l.n"), *names]),
+        _listed(shown),
+        table.relation,
+        _all([*on, sql.SQL("{} <= l.until").format(value)]),
+        _listed([sql.SQL("{} DESC").format(one) for one in (value, *table.ordered("t"))]),
+    )
 
 
 def _body(

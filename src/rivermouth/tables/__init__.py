@@ -12,13 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rivermouth.spec.durations import Duration
+    from rivermouth.spec.filters import Where
     from rivermouth.tables.geojson_file import GeoJSONFile
     from rivermouth.tables.geopackage_file import GeoPackageLayer
+    from rivermouth.tables.mysqlserver.table import MySQLTable
     from rivermouth.tables.parquet_files import ParquetFiles
     from rivermouth.tables.postgresql.table import PostgresTable
     from rivermouth.tables.spark_frame import FrameTable
+    from rivermouth.tables.sqlitefile.table import SQLiteTable
 
-__all__ = ["frame", "geojson", "geopackage", "parquet", "postgres"]
+__all__ = ["frame", "geojson", "geopackage", "mysql", "parquet", "postgres", "sqlite"]
 
 # A module here never has the name of a function: importing it would put it in the function's place.
 
@@ -84,8 +87,70 @@ def geopackage(path: str | os.PathLike[str], layer: str | None = None) -> GeoPac
     return GeoPackageLayer(located(path), layer)
 
 
+def mysql(
+    url: str,
+    table: str,
+    *,
+    where: Where | None = None,
+    connect_timeout: Duration | None = "10 seconds",
+    statement_timeout: Duration | None = "5 minutes",
+) -> MySQLTable:
+    """A table or view in MySQL (8.0.4 or later) or MariaDB (10.6 or later).
+
+    Rows come by primary key, or else as the server gives them. ``decimal(p, s)`` is read as a
+    decimal up to 38 digits, ``bigint unsigned`` as a decimal of 20, ``datetime`` as a timestamp
+    without and ``timestamp`` as one with a zone; ``json``, ``enum``, ``set`` and ``uuid`` as text.
+    Geometries are read as WKB, in the SRID that all rows share. A type that is not known is a
+    `TableInvalid` that names the column: cast it in a view. Text compares by its bytes, whatever
+    the collation.
+
+    Parameters
+    ----------
+    url
+        ``mysql://user:password@host:port/database``; behind it ``?unix_socket=``, ``ssl_ca=``,
+        ``ssl_cert=``, ``ssl_key=``, ``ssl_key_password=``, ``ssl_verify_cert=`` or
+        ``ssl_verify_identity=``. The password is shown nowhere, but travels to the workers.
+    table
+        ``"table"`` or ``"database.table"``; a name that holds a dot in double quotes.
+    where
+        Which rows count, decided by the server: see `postgres`.
+    connect_timeout
+        How long to wait for the server. None: for ever.
+    statement_timeout
+        How long one statement may take. None: for ever.
+
+    Examples
+    --------
+    >>> mysql("mysql://ann:secret@db.example/city", "zones", where=("level", ">=", 3))
+    MySQLTable('zones' of ann@db.example:3306/city where level >= 3)
+    """
+    from rivermouth.errors import SessionError
+    from rivermouth.spec.durations import positive_seconds
+    from rivermouth.spec.filters import filter_of
+
+    try:
+        from rivermouth.tables.mysqlserver.access import Access
+        from rivermouth.tables.mysqlserver.table import MySQLTable
+    except ImportError as error:
+        raise SessionError(
+            "tables.mysql",
+            "the driver PyMySQL cannot be imported",
+            there=str(error),
+            todo="Install it: pip install 'rivermouth[mysql]'.",
+        ) from error
+    access = Access(
+        url,
+        positive_seconds(connect_timeout, where="tables.mysql(connect_timeout=)"),
+        positive_seconds(statement_timeout, where="tables.mysql(statement_timeout=)"),
+    )
+    return MySQLTable(access, table, filter_of(where, at="tables.mysql"))
+
+
 def parquet(
-    path: str | os.PathLike[str], geometry: str | Sequence[str] | None = None
+    path: str | os.PathLike[str],
+    geometry: str | Sequence[str] | None = None,
+    *,
+    where: Where | None = None,
 ) -> ParquetFiles:
     """The rows of a Parquet file, or of a folder of them in the order of their paths.
 
@@ -101,23 +166,27 @@ def parquet(
         A file or folder; a local path, or a URI that ``pyarrow.fs`` knows.
     geometry
         Columns of WKB that the file does not describe; their SRID is not known.
+    where
+        Which rows count: see `postgres`. Row groups and folders that hold none are not read.
 
     Examples
     --------
     >>> parquet("s3://bucket/zones/", geometry="shape")
     ParquetFiles(path='s3://bucket/zones/', geometry=('shape',))
     """
+    from rivermouth.spec.filters import filter_of
     from rivermouth.tables.files import located
     from rivermouth.tables.parquet_files import ParquetFiles
 
     named = (geometry,) if isinstance(geometry, str) else tuple(geometry or ())
-    return ParquetFiles(located(path), named)
+    return ParquetFiles(located(path), named, filter_of(where, at="tables.parquet"))
 
 
 def postgres(
     url: str,
     table: str,
     *,
+    where: Where | None = None,
     connect_timeout: Duration | None = "10 seconds",
     statement_timeout: Duration | None = "5 minutes",
 ) -> PostgresTable:
@@ -143,6 +212,12 @@ def postgres(
     table
         ``"table"`` or ``"schema.table"``, as it is written in the catalog; a name that holds a
         dot in double quotes.
+    where
+        Which rows count, decided by the server: one comparison ``(column, operator, value)``, or
+        several that must all hold, as in ``[("city", "=", "Bern"), ("level", "in", [1, 2])]``. The
+        operators are ``= != < <= > >=``, ``in`` and ``not in`` with a list, ``is`` and ``is not``
+        with None. Text compares by its bytes; null and NaN satisfy no comparison. Values are
+        bound, never written into the statement.
     connect_timeout
         How long to wait for the server; a ``connect_timeout`` in the url goes first. None: for
         ever.
@@ -156,6 +231,7 @@ def postgres(
     """
     from rivermouth.errors import SessionError
     from rivermouth.spec.durations import positive_seconds
+    from rivermouth.spec.filters import filter_of
 
     try:
         from rivermouth.tables.postgresql.access import Access
@@ -172,4 +248,49 @@ def postgres(
         positive_seconds(connect_timeout, where="tables.postgres(connect_timeout=)"),
         positive_seconds(statement_timeout, where="tables.postgres(statement_timeout=)"),
     )
-    return PostgresTable(access, table)
+    return PostgresTable(access, table, filter_of(where, at="tables.postgres"))
+
+
+def sqlite(
+    path: str | os.PathLike[str],
+    table: str,
+    *,
+    where: Where | None = None,
+    statement_timeout: Duration | None = "5 minutes",
+) -> SQLiteTable:
+    """A table or view in an SQLite file, which is opened read-only.
+
+    Rows come by primary key, or else by rowid. A column is read as its declaration says: INTEGER
+    and the like as int64, TEXT as string, REAL, NUMERIC and DECIMAL as double, BLOB as binary,
+    BOOLEAN, DATE, and DATETIME or TIMESTAMP (without a zone) from what programs commonly write. A
+    value that does not fit, which SQLite allows, is a `TableInvalid` that names row and column; a
+    declaration that is not known, one that names the column. Text compares by its bytes, whatever
+    the collation.
+
+    Parameters
+    ----------
+    path
+        A local path.
+    table
+        Its name, as it is written in the file.
+    where
+        Which rows count: see `postgres`.
+    statement_timeout
+        How long one statement may take. None: for ever.
+
+    Examples
+    --------
+    >>> sqlite("/data/city.db", "zones", where=("closed", "is", None))
+    SQLiteTable('zones' of '/data/city.db' where closed is None)
+    """
+    from rivermouth.spec.durations import positive_seconds
+    from rivermouth.spec.filters import filter_of
+    from rivermouth.tables.files import located
+    from rivermouth.tables.sqlitefile.table import SQLiteTable
+
+    return SQLiteTable(
+        located(path),
+        table,
+        filter_of(where, at="tables.sqlite"),
+        positive_seconds(statement_timeout, where="tables.sqlite(statement_timeout=)"),
+    )

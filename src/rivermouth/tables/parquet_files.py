@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from rivermouth.errors import ColumnError, TableInvalid, TableMissing, did_you_mean
+from rivermouth.errors import ColumnError, PlanError, TableInvalid, TableMissing, did_you_mean
+from rivermouth.kernels import keys
+from rivermouth.spec.conditions import Condition, split
+from rivermouth.spec.filters import Comparison, Filter, shown
 from rivermouth.tables.files import reading, short_name
+from rivermouth.tables.filtering import check_filter, values_of
 from rivermouth.tables.geoarrow import to_wkb
 from rivermouth.tables.geoparquet import WKB, Geometry, described
-from rivermouth.tables.source import geometry_field
+from rivermouth.tables.probes import probes_of
+from rivermouth.tables.source import geometry_field, gone
 
 WHERE = "tables.parquet"
 
@@ -24,6 +33,11 @@ class ParquetFiles:
 
     path: str
     geometry: tuple[str, ...] = ()
+    where: Filter = ()
+
+    def __repr__(self) -> str:
+        only = f", where={shown(self.where)!r}" if self.where else ""
+        return f"ParquetFiles(path={self.path!r}, geometry={self.geometry!r}{only})"
 
     @property
     def name(self) -> str:
@@ -32,21 +46,60 @@ class ParquetFiles:
 
     @property
     def identity(self) -> str:
-        """The path, and the columns that were said to be geometries."""
-        return f"parquet:{self.path}" + "".join(f"#{name}" for name in self.geometry)
+        """The path, the columns that were said to be geometries, and which of the rows."""
+        only = f" where {shown(self.where)}" if self.where else ""
+        return f"parquet:{self.path}" + "".join(f"#{name}" for name in self.geometry) + only
 
     def schema(self) -> pa.Schema:
         """The columns of the first file, and those that folders named ``column=value`` add."""
         dataset = _opened(self.path)
         geometries = _geometries(dataset, self.geometry)
-        return pa.schema([_shown(field, geometries) for field in dataset.schema])
+        schema = pa.schema([_shown(field, geometries) for field in dataset.schema])
+        check_filter(self.where, schema, where=WHERE)
+        return schema
 
     def read(self, columns: Sequence[str]) -> pa.Table:
         """All rows; only these columns are read from the files."""
+        return self._read(_opened(self.path), columns, None)
+
+    def answer(
+        self, condition: Condition, columns: Sequence[str], left: Mapping[str, pa.Array]
+    ) -> tuple[npt.NDArray[np.int64], pa.Table]:
+        """The rows that equal each record's keys, by one walk through the files.
+
+        Row groups whose statistics rule out all values of the first key are left out; give it
+        a table that is sorted by it. Rows come by record, then in the table's order.
+        """
+        equal, place, span = split(condition)
+        if equal is None or place is not None or span is not None:
+            raise PlanError(
+                WHERE,
+                f"Parquet files answer rm.equal only, not {condition}",
+                todo="Use cache=rm.full().",
+            )
         dataset = _opened(self.path)
+        rights = [right for _, right in equal.pairs]
+        lefts = [left[name] for name, _ in equal.pairs]
+        probes_of(left, equal, None, self.schema(), where=WHERE)  # checks the types
+        near = _among(lefts[0], dataset.schema.field(rights[0]))
+        found = self._read(dataset, list(dict.fromkeys([*columns, *rights])), near)
+        table = [found.column(name).combine_chunks() for name in rights]
+        index = keys.build(table)
+        record, row = index.expand(index.lookup(lefts))
+        return record, found.select(list(columns)).take(pa.array(row))
+
+    def _read(
+        self, dataset: ds.FileSystemDataset, columns: Sequence[str], near: ds.Expression | None
+    ) -> pa.Table:
         geometries = _geometries(dataset, self.geometry)
+        for name in columns:
+            if name not in dataset.schema.names:
+                raise gone(name, dataset.schema.names, where=WHERE, table=repr(self.path))
+        tests = [_test(test, dataset.schema) for test in self.where]
+        tests += [] if near is None else [near]
+        kept = functools.reduce(operator.and_, tests) if tests else None
         with _as_table_error(self.path):
-            table = dataset.to_table(columns=list(columns))
+            table = dataset.to_table(columns=list(columns), filter=kept)
         fields = [_shown(field, geometries) for field in table.schema]
         made = [
             pa.chunked_array(
@@ -55,6 +108,45 @@ class ParquetFiles:
             for field, column in zip(fields, table.columns, strict=True)
         ]
         return pa.Table.from_arrays(made, schema=pa.schema(fields))
+
+
+_OPERATORS = {
+    "=": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+def _test(test: Comparison, schema: pa.Schema) -> ds.Expression:
+    """The comparison as Arrow has it; null and NaN satisfy none."""
+    column, values = ds.field(test.column), values_of(test, schema, where=WHERE)
+    match test.operator:
+        case "is":
+            return column.is_null()
+        case "is not":
+            return column.is_valid()
+        case "in":
+            return column.isin(values)
+        case "not in":
+            passed = ~column.isin(values)
+        case _:
+            passed = _OPERATORS[test.operator](column, values[0])
+    return passed & ~column.is_null(nan_is_null=True)
+
+
+def _among(left: pa.Array, field: pa.Field) -> ds.Expression | None:
+    """Rows whose key may be among `left`; what it lets through besides is told apart later."""
+    values = left.dictionary_decode() if pa.types.is_dictionary(left.type) else left
+    try:
+        wanted = values.drop_null().unique().cast(field.type, safe=False)
+    except pa.ArrowException:
+        return None
+    if pa.types.is_floating(field.type):  # 0.0 and -0.0 are told apart by isin
+        wanted = pa.concat_arrays([wanted, pa.array([0.0, -0.0], pa.float64()).cast(field.type)])
+    return ds.field(field.name).isin(wanted)
 
 
 def _opened(path: str) -> ds.FileSystemDataset:

@@ -494,12 +494,12 @@ def test_keys_and_a_place_must_both_hold(postgres_url, database):
 
 
 def plan(table, condition, left):
-    equal, place = split(condition)
+    parts = split(condition)
     described = table._describe()
-    srid = spot_of(place, described).srid if place else 0
-    on_sphere = is_on_sphere(place)
-    records = records_of(left, equal, place, described, srid=srid, on_sphere=on_sphere)
-    text, parameters = statement(described, equal, place, ["id"], records)
+    srid = spot_of(parts.place, described).srid if parts.place else 0
+    on_sphere = is_on_sphere(parts.place)
+    records = records_of(left, *parts, described, srid=srid, on_sphere=on_sphere)
+    text, parameters = statement(described, parts, ["id"], records)
     rows = run(
         table.access, "it", lambda c: c.execute(sql.SQL("EXPLAIN ") + text, parameters).fetchall()
     )

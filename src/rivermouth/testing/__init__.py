@@ -4,6 +4,7 @@ session            a Spark of the test's own
 frame, stream      a small text table as a batch frame, or as a stream in any cut
 replay             a batch frame as a stream in any cut
 rows, batches      what a frame gives, batch or stream, as plain values
+check_table        whether a table of one's own does all that a join needs
 assert_same_rows   a multiset comparison whose failure can be read
 oracle             the joins, slow and obvious
 
@@ -16,6 +17,17 @@ from rivermouth.testing import oracle
 from rivermouth.testing.compare import assert_same_rows
 from rivermouth.testing.replaying import replay, stream
 from rivermouth.testing.results import batches, rows
+from rivermouth.testing.tables import check_table
 from rivermouth.testing.text import frame
 
-__all__ = ["assert_same_rows", "batches", "frame", "oracle", "replay", "rows", "session", "stream"]
+__all__ = [
+    "assert_same_rows",
+    "batches",
+    "check_table",
+    "frame",
+    "oracle",
+    "replay",
+    "rows",
+    "session",
+    "stream",
+]

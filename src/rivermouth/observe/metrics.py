@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rivermouth.spark.stateless import PREFIX, REPORTS
+from rivermouth.tables.incremental import HELD
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -60,7 +61,11 @@ def metrics(query: StreamingQuery) -> dict[str, Any]:
                 balanced load, one large number is a skew.
             table
                 The table's newest version: rows, version, age_seconds (at that batch),
-                load_seconds, index. None where the table's own store answers.
+                load_seconds, index. None where there is no snapshot.
+            cache
+                An incremental cache's hits, misses, negative_hits, loads, load_seconds and the
+                like, summed; what all workers hold together (entries, rows, bytes); hit_ratio,
+                hits of both kinds to lookups. None where there is no such cache.
     """
     return summarise(query.recentProgress)
 
@@ -161,7 +166,23 @@ def _operator(batches: Sequence[Sequence[Report]]) -> dict[str, Any]:
         "seconds": sum(task["seconds"] for task in tasks),
         "rows_per_task": sorted((task["rows_in"] for task in newest), reverse=True),
         "table": _table(newest),
+        "cache": _cache(tasks),
     }
+
+
+def _cache(tasks: Sequence[Report]) -> dict[str, Any] | None:
+    """What the workers' caches did in these tasks, which are in order, and hold after them."""
+    caches = [task["cache"] for task in tasks if "cache" in task]
+    if not caches:
+        return None
+    done: Counter[str] = Counter()
+    for cache in caches:
+        done.update({name: cache[name] for name in cache.keys() - {"worker", *HELD}})
+    newest = {cache["worker"]: cache for cache in caches}
+    held = {name: sum(cache[name] for cache in newest.values()) for name in HELD}
+    hits = done["hits"] + done["negative_hits"]
+    asked = hits + done["misses"]
+    return {**done, **held, "workers": len(newest), "hit_ratio": hits / asked if asked else None}
 
 
 def _table(tasks: Sequence[Report]) -> dict[str, Any] | None:

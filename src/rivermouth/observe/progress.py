@@ -83,6 +83,8 @@ def _operator(operator: dict[str, Any], prefix: str) -> list[str]:
     parts = [f"{prefix}{100 * operator['matched'] / operator['rows_in']:.1f} % matched"]
     if aside := sum(operator["set_aside"].values()):
         parts.append(f"{aside:,} set aside")
+    if cache := operator.get("cache"):
+        parts.append(f"{100 * (cache['hit_ratio'] or 0):.1f} % from cache")
     if operator["table"] is not None:
         parts.append(f"table {operator['table']['age_seconds']:.0f} s old")
     return parts

@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame
 from rivermouth.errors import DefinitionError, PlanError
 from rivermouth.spark.checking import WHERE, Columns, How, Join, check
 from rivermouth.spark.native.join import native_join
-from rivermouth.spark.workers import join_by_store, join_in_workers
-from rivermouth.spec.caches import Cache, External, Full
+from rivermouth.spark.workers import join_by_keys, join_by_store, join_in_workers
+from rivermouth.spec.caches import Cache, External, Full, Incremental
 from rivermouth.spec.conditions import Condition
 from rivermouth.tables.files import located
 from rivermouth.tables.source import Answering, Source
@@ -46,8 +46,8 @@ def join_table(
     table
         Where the dimension rows are: ``rm.tables.geojson(...)`` and the like.
     on
-        What a pair must satisfy: ``rm.within(rm.point("lon", "lat"), "geometry")``, alone or
-        with ``& rm.equal(...)``.
+        What a pair must satisfy: ``rm.equal("user_id")``, ``rm.between(...)``, ``rm.asof(...)``,
+        ``rm.within(rm.point("lon", "lat"), "geometry")`` and the like; ``& rm.equal(...)``.
     how
         "inner": matching pairs. "left": also events that match nothing, with nulls. "semi":
         events that match, once each. "anti": events that match nothing.
@@ -56,12 +56,12 @@ def join_table(
         but the geometry and the equality columns that `on` names. A name that the events have
         already is an error.
     cache
-        ``rm.full(...)`` (the default): the whole table in a snapshot. ``rm.external()``: the
-        table's store answers.
+        ``rm.full(...)`` (the default): the whole table in a snapshot. ``rm.incremental(...)``:
+        the keys that were asked for lately. ``rm.external()``: the table's store answers.
     plan
         "workers": Python workers, every condition. "native": compiled to Spark SQL, for points
-        in polygons, `dwithin` between points and `equal`; runs in real-time mode. None: native
-        for ``rm.tables.frame``, else workers.
+        in polygons, `dwithin` between points, `equal`, `between` and `asof`; runs in real-time
+        mode. None: native for ``rm.tables.frame``, else workers.
 
     Returns
     -------
@@ -72,8 +72,8 @@ def join_table(
     Notes
     -----
     Events without a place (null, NaN or infinite coordinates, unreadable, empty or invalid
-    geometry, another SRID than the table's) and with null or NaN keys match nothing: left and
-    anti joins keep them, and the query's metrics count them.
+    geometry, another SRID than the table's), without a value to compare (null, NaN) and with null
+    or NaN keys match nothing: left and anti joins keep them, and the query's metrics count them.
     """
     cache = Full() if cache is None else cache
     join = check(events.schema, table, on=on, how=how, columns=columns)
@@ -81,8 +81,14 @@ def join_table(
         raise PlanError(WHERE, f"plan is {plan!r}", todo="Use 'workers', 'native' or None.")
     if isinstance(cache, External):
         return _external(events, join, plan)
+    if isinstance(cache, Incremental):
+        return _incremental(events, join, cache, plan)
     if not isinstance(cache, Full):
-        raise PlanError(WHERE, f"cache is {cache!r}", todo="Use rm.full(...) or rm.external().")
+        raise PlanError(
+            WHERE,
+            f"cache is {cache!r}",
+            todo="Use rm.full(...), rm.incremental(...) or rm.external().",
+        )
     is_frame = isinstance(table, FrameTable)
     if plan == "native" or (plan is None and is_frame):
         return native_join(events, join, cache, "" if is_frame else _folder(events, cache))
@@ -93,6 +99,27 @@ def join_table(
             todo="Use plan='native', or write it once: table = rm.snapshot(df, path).",
         )
     return join_in_workers(events, join, cache, _folder(events, cache))
+
+
+def _incremental(events: DataFrame, join: Join, cache: Incremental, plan: Plan | None) -> DataFrame:
+    if join.place is not None:
+        raise PlanError(
+            WHERE,
+            "rm.incremental() keeps rows by key, and a place is not one",
+            there=f"the condition is {join.on}",
+            todo="Use rm.full(), or rm.external() with a table in PostGIS.",
+        )
+    if join.equal is not None and not isinstance(join.source, Answering):
+        raise PlanError(
+            WHERE,
+            f"{join.source.name} cannot be asked for single keys",
+            todo="Use rm.full(), or a table in a database or in Parquet files.",
+        )
+    if plan == "native":
+        raise PlanError(
+            WHERE, "rm.incremental() lives in Python workers", todo="Use plan='workers'."
+        )
+    return join_by_keys(events, join, cache)
 
 
 def _external(events: DataFrame, join: Join, plan: Plan | None) -> DataFrame:

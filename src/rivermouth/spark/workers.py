@@ -1,7 +1,13 @@
-"""join_table's plan "workers": Arrow batches meet a mapped snapshot in Python workers."""
+"""join_table's plan "workers": Arrow batches meet the table's rows in Python workers.
+
+Where the rows come from is the cache's affair: a mapped snapshot (`Full`), rows that were asked
+for lately (`Incremental`), or the table's own store (`External`).
+"""
 
 from __future__ import annotations
 
+import os
+import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -17,8 +23,9 @@ from rivermouth.kernels.matching import Matcher, Pairs, set_aside
 from rivermouth.spark import types
 from rivermouth.spark.checking import DISTANCE, WHERE, Join
 from rivermouth.spark.stateless import Step, run
-from rivermouth.spec.caches import Full
+from rivermouth.spec.caches import Full, Incremental
 from rivermouth.tables import snapshot
+from rivermouth.tables.incremental import HELD, Wanted, shared
 from rivermouth.tables.shelf import Version
 from rivermouth.tables.source import Answering
 
@@ -27,6 +34,19 @@ def join_in_workers(events: DataFrame, join: Join, cache: Full, folder: str) -> 
     """The join against a snapshot under `folder`, whole and indexed before the first record."""
     recipe = join.recipe(cache)
     return _run(events, join, lambda: _FromSnapshot(join, recipe, cache, folder))
+
+
+def join_by_keys(events: DataFrame, join: Join, cache: Incremental) -> DataFrame:
+    """The join against the rows of the keys that were asked for lately, others being fetched."""
+    wanted = Wanted(
+        join.source,
+        join.equal,
+        join.range,
+        tuple(dict.fromkeys(old for _, old in join.columns)),
+        pa.schema([_arrow_field(join, name) for name in join.left_columns]),
+        join.table,
+    )
+    return _run(events, join, lambda: _FromCache(join, wanted, cache))
 
 
 def join_by_store(events: DataFrame, join: Join) -> DataFrame:
@@ -86,6 +106,34 @@ class _FromSnapshot:
         return {**vars(self._counts), "table": table}
 
 
+class _FromCache:
+    """A task that shares its process's cache of keys."""
+
+    def __init__(self, join: Join, wanted: Wanted, cache: Incremental) -> None:
+        self._join, self._counts = join, _Counts()
+        self._cache = shared(wanted, cache)
+        self._before = self._cache.counts
+
+    def batches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The joined rows of each batch; while keys of one are fetched, the one before goes on."""
+        for batch, rows in self._cache.each(batches, self._left):
+            watch = time.perf_counter()
+            out = _joined(self._join, batch, rows.pairs, rows.table)
+            self._counts.add(batch, rows.pairs, out, time.perf_counter() - watch)
+            yield out
+
+    def _left(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
+        return {name: batch.column(name) for name in self._join.left_columns}
+
+    def report(self) -> dict[str, Any]:
+        """What was seen, what the cache did meanwhile, and what it holds now."""
+        now = self._cache.counts
+        done = {name: count - self._before[name] for name, count in now.items() if name not in HELD}
+        held = {name: now[name] for name in HELD}
+        worker = f"{socket.gethostname()}:{os.getpid()}"
+        return {**vars(self._counts), "cache": {"worker": worker, **done, **held}}
+
+
 class _FromStore:
     """A task that asks the table's store, batch by batch."""
 
@@ -111,6 +159,11 @@ class _FromStore:
     def report(self) -> dict[str, Any]:
         """What was seen."""
         return vars(self._counts)
+
+
+def _arrow_field(join: Join, name: str) -> pa.Field:
+    kind = join.events[name].dataType
+    return pa.field(name, types.to_arrow(kind, where=WHERE, column=name))
 
 
 def _joined(

@@ -35,6 +35,9 @@ from rivermouth.tables.source import Source
 T = TypeVar("T")
 Columns = Mapping[str, pa.Array]
 
+#: the counts that say what a cache holds now; the others say what has happened
+HELD = ("entries", "rows", "bytes")
+
 _SWEEPS = 4  # per the shortest time that anything is kept
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import rivermouth as rm
 from rivermouth.errors import PlanError, TableInvalid
-from rivermouth.kernels import matching
+from rivermouth.kernels import by_place, matching
 from rivermouth.spec.conditions import split
 from rivermouth.testing import oracle
 from shapes import polygons, pool, spots
@@ -29,8 +29,6 @@ PLACES = [
     rm.nearest("a", "b", k=3),
     rm.nearest("a", "b", k=2, distance=1.5),
 ]
-NAN = float("nan")
-KEYS = st.one_of(st.none(), st.integers(0, 2))
 
 
 def wkb(shapes):
@@ -39,9 +37,9 @@ def wkb(shapes):
 
 def matched(on, left, table, index=None, cut=None):
     """The pairs that the kernels find, the batch cut in two if asked."""
-    equal, place = split(on)
+    equal, place, _ = split(on)
     arrays = {name: column(name, table) for name in table[0]} if table else {}
-    made = matching.prepare(place, arrays, where="test", index=index)
+    made = matching.prepare(place, arrays, where="test", index=index, equal=equal)
     matcher = matching.Matcher(equal, place, arrays, made)
     found = []
     for start, stop in [(0, len(left))] if cut is None else [(0, cut), (cut, len(left))]:
@@ -97,7 +95,7 @@ def test_places_and_keys_equal_the_oracle(table_kind, few, seed):
     left = rows("a", pool(seed, 12), keys[:20])
     table = rows("b", pool(seed + 1, 14, table_kind), keys[20:])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(matching, "_FEW", few)
+        patch.setattr(by_place, "_FEW", few)
         for on in (place & rm.equal("k") for place in PLACES):
             assert matched(on, left, table) == expected(on, left, table), on
 
@@ -128,43 +126,6 @@ def test_the_sphere_equals_the_oracle(left, table, make):
         assert [(e, pytest.approx(d, abs=1e-6)) for e, _, d in found] == [
             (e, d) for e, _, d in truth
         ]
-
-
-@given(st.lists(st.tuples(KEYS, st.sampled_from(["", "x", "y", None])), min_size=1), st.data())
-@settings(max_examples=60, deadline=None)
-def test_keys_of_several_columns_equal_the_oracle(table, data):
-    left = data.draw(st.lists(st.tuples(KEYS, st.sampled_from(["x", "z", None])), min_size=1))
-    on = rm.equal({"k": "m", "s": "t"})
-    names = {"k": pa.int64(), "m": pa.int32(), "s": pa.string(), "t": pa.string()}
-    left = [{"k": k, "s": s} for k, s in left]
-    table = [{"m": m, "t": t} for m, t in table]
-
-    def arrays(part):
-        return {name: pa.array([row[name] for row in part], names[name]) for name in part[0]}
-
-    matcher = matching.Matcher(split(on)[0], None, arrays(table), matching.Index("keys", {}))
-    pairs = matcher.match(arrays(left))
-    found = list(zip(pairs.left.tolist(), pairs.right.tolist(), strict=True))
-    assert found == [(e, r) for e, r, _ in expected(on, left, table)]
-
-
-@pytest.mark.parametrize(
-    ("kind", "left", "table", "pairs"),
-    [
-        (pa.float64(), [0.0, NAN, 1.5, None], [-0.0, NAN, 1.5, None], [(0, 0), (2, 2)]),
-        (pa.timestamp("us", "UTC"), [1, None], [1, 1], [(0, 0), (0, 1)]),
-        (pa.date32(), [1, 2], [2], [(1, 0)]),
-        (pa.binary(), [b"a", b""], [b"", b"a"], [(0, 1), (1, 0)]),
-        (pa.bool_(), [True, None], [False, True], [(0, 1)]),
-        (pa.decimal128(5, 2), [1, 2], [2, 2], [(1, 0), (1, 1)]),
-    ],
-)  # fmt: skip
-def test_keys_of_any_type(kind, left, table, pairs):
-    matcher = matching.Matcher(
-        rm.equal("k"), None, {"k": pa.array(table, kind)}, matching.Index("keys", {})
-    )
-    found = matcher.match({"k": pa.array(left, kind)})
-    assert list(zip(found.left.tolist(), found.right.tolist(), strict=True)) == pairs
 
 
 def test_what_has_no_place_is_counted_by_its_reason():

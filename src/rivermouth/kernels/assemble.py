@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rivermouth.kernels.matching import Pairs
+from rivermouth.kernels.pairs import Pairs
 
 Ints = npt.NDArray[np.int64]
 

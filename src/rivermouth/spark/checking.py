@@ -100,7 +100,10 @@ class Join:
 
     def recipe(self, cache: Full) -> Recipe:
         """What a snapshot for this join holds."""
-        return Recipe(self.source, self.table_columns, self.place, cache.index, self.since)
+        return Recipe(
+            self.source, self.table_columns, self.place, cache.index, self.since,
+            self.equal, self.range,
+        )  # fmt: skip
 
     @property
     def srid(self) -> int:

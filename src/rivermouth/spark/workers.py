@@ -150,7 +150,10 @@ class _FromStore:
             li, rows = self._source.answer(self._join.on, columns, left)
             table = {name: rows.column(name).combine_chunks() for name in rows.column_names}
             distance = table[DISTANCE].to_numpy() if self._join.with_distance else None
-            aside = set_aside(self._join.equal, self._join.place, left, srid=self._join.srid)
+            aside = set_aside(
+                self._join.equal, self._join.place, left,
+                srid=self._join.srid, span=self._join.range,
+            )  # fmt: skip
             pairs = Pairs(li, np.arange(len(li)), distance, aside)
             out = _joined(self._join, batch, pairs, table)
             self._counts.add(batch, pairs, out, time.perf_counter() - watch)
@@ -191,6 +194,8 @@ def _opened(
         table = snapshot.columns_of(version)
         for old in [known for known in _matchers if known[0] == recipe.digest]:
             del _matchers[old]
-        matcher = Matcher(join.equal, join.place, table, version.index, srid=join.srid)
+        matcher = Matcher(
+            join.equal, join.place, table, version.index, span=join.range, srid=join.srid
+        )
         _matchers[key] = (matcher, table)
     return _matchers[key]

@@ -20,7 +20,7 @@ import pyarrow as pa
 from rivermouth.errors import TableStale
 from rivermouth.kernels import matching
 from rivermouth.spec.caches import Full
-from rivermouth.spec.conditions import Place
+from rivermouth.spec.conditions import Equal, Place, Range
 from rivermouth.tables.shelf import FORMAT, Shelf, Version
 from rivermouth.tables.source import Source
 
@@ -42,11 +42,14 @@ class Recipe:
     place: Place | None
     index: str | None = None
     since: float = 0.0
+    equal: Equal | None = None
+    range: Range | None = None
 
     @property
     def digest(self) -> str:
         """A name for the snapshot's folder: the same recipe, the same name."""
-        text = repr((FORMAT, self.source.identity, self.columns, self.place, self.index))
+        condition = (self.equal, self.place, self.range)
+        text = repr((FORMAT, self.source.identity, self.columns, condition, self.index))
         return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
@@ -77,8 +80,9 @@ def load(recipe: Recipe) -> tuple[pa.Table, matching.Index]:
     rows = _one_batch(recipe.source.read(recipe.columns))
     columns = {name: _array(rows, name) for name in rows.column_names}
     return rows, matching.prepare(
-        recipe.place, columns, where=recipe.source.name, index=recipe.index
-    )
+        recipe.place, columns, where=recipe.source.name, index=recipe.index,
+        equal=recipe.equal, span=recipe.range,
+    )  # fmt: skip
 
 
 def columns_of(version: Version) -> dict[str, pa.Array]:

@@ -17,8 +17,9 @@ import shapely
 
 from rivermouth.errors import TableInvalid
 from rivermouth.kernels import cells, lists
+from rivermouth.kernels.by_place import table_places
 from rivermouth.kernels.geometry import Floats, Places, Shapes
-from rivermouth.kernels.matching import Columns, Index, table_places
+from rivermouth.kernels.matching import Columns, Index
 from rivermouth.kernels.sphere import is_on_sphere
 from rivermouth.spark.native.rows import (
     Groups,
@@ -122,7 +123,7 @@ def _polygons(
     if not (inside or boundary):  # nothing is listed, and nothing is found
         shapes = np.full(len(shapes), None, dtype=object)
     elif groups.count == 1 and index is not None and index.kind == "cells":
-        made = cells.Cells(**index.arrays)  # type: ignore[arg-type]
+        made = cells.Cells(**index.part("place"))  # type: ignore[arg-type]
         return lists.of_cells(made, full=inside, none=none)
     return lists.stack(
         [

@@ -164,7 +164,7 @@ def groups_of(table: Columns, equal: Equal | None) -> Groups:
         count = len(next(iter(table.values())))
         return Groups(np.arange(count), np.array([0, count] if count else [0]))
     made = keys.build([table[right] for _, right in equal.pairs])
-    return Groups(made.rows, made.start)
+    return Groups(made.rows.astype(np.int64), made.start.astype(np.int64))
 
 
 def list_array(

@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 import shapely
 
 from rivermouth.kernels import keys
+from rivermouth.kernels.by_place import places_of
 from rivermouth.kernels.geometry import Places
-from rivermouth.kernels.matching import places_of
 from rivermouth.kernels.sphere import is_on_sphere
 from rivermouth.spec.conditions import Equal, Place, Range
 from rivermouth.tables.postgresql.access import WHERE

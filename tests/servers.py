@@ -44,9 +44,85 @@ def mariadb_url() -> Iterator[str]:
         yield url
 
 
+class Server:
+    """A server that can be stopped and started again, with all that is in it.
+
+    `url` is its address, `pid` its process.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str | Path],
+        *,
+        user: str,
+        log: Path,
+        stop: signal.Signals,
+        url: str,
+        ready: Callable[[], bool],
+    ) -> None:
+        self._command, self._user, self._log, self._stop = command, user, log, stop
+        self.url, self._ready = url, ready
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def start(self) -> None:
+        """Start it, and wait until it answers."""
+        with self._log.open("a") as output:
+            self._process = subprocess.Popen(
+                _as(self._user, self._command, tied=True), stdout=output, stderr=output, cwd="/"
+            )
+        deadline = time.monotonic() + _PATIENCE
+        while not self._ready():
+            if self._process.poll() is not None:
+                code = self._process.returncode
+                pytest.fail(f"{self._command[0]} ended with {code}:\n{self._log.read_text()}")
+            if time.monotonic() > deadline:
+                pytest.fail(f"the server did not answer within {_PATIENCE:.0f} s")
+            time.sleep(0.1)
+
+    def stop(self) -> None:
+        """Stop it, if it runs."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.send_signal(self._stop)
+        try:
+            process.wait(timeout=20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+@contextlib.contextmanager
+def _running(server: Server) -> Iterator[Server]:
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
 @contextlib.contextmanager
 def postgres() -> Iterator[str]:
     """A fresh PostgreSQL with PostGIS; gives ``postgresql://rivermouth:...@127.0.0.1:PORT/test``."""
+    with postgres_server() as server:
+        yield server.url
+
+
+@contextlib.contextmanager
+def mariadb() -> Iterator[str]:
+    """A fresh MariaDB; gives ``mysql://rivermouth:...@127.0.0.1:PORT/test``."""
+    with mariadb_server() as server:
+        yield server.url
+
+
+@contextlib.contextmanager
+def postgres_server() -> Iterator[Server]:
+    """The same PostgreSQL, to be stopped and started."""
     initdb, server = _program("postgres", "initdb"), _program("postgres", "postgres")
     _need_postgis(server)
     with _folder(owner="postgres") as folder:
@@ -64,14 +140,21 @@ def postgres() -> Iterator[str]:
         # fsync is off (-F): this data dies with the tests
         command += ["-k", folder, "-c", "max_connections=50"]
         url = f"postgresql://rivermouth:{_escaped(PASSWORD)}@127.0.0.1:{port}"
-        with _running(command, user="postgres", log=folder / "log", stop=signal.SIGINT) as alive:
-            _wait(lambda: _make_postgis(url), alive)
-            yield f"{url}/test"
+        made = Server(
+            command,
+            user="postgres",
+            log=folder / "log",
+            stop=signal.SIGINT,
+            url=f"{url}/test",
+            ready=lambda: _make_postgis(url),
+        )
+        with _running(made) as started:
+            yield started
 
 
 @contextlib.contextmanager
-def mariadb() -> Iterator[str]:
-    """A fresh MariaDB; gives ``mysql://rivermouth:...@127.0.0.1:PORT/test``."""
+def mariadb_server() -> Iterator[Server]:
+    """The same MariaDB, to be stopped and started."""
     install, server = _program("mariadb", "mariadb-install-db"), _program("mariadb", "mariadbd")
     with _folder(owner="mysql") as folder:
         _run(
@@ -82,8 +165,8 @@ def mariadb() -> Iterator[str]:
         )
         start = folder / "start.sql"
         start.write_text(
-            "CREATE DATABASE test CHARACTER SET utf8mb4;"
-            f"CREATE USER rivermouth@'127.0.0.1' IDENTIFIED BY '{PASSWORD}';"
+            "CREATE DATABASE IF NOT EXISTS test CHARACTER SET utf8mb4;"
+            f"CREATE USER IF NOT EXISTS rivermouth@'127.0.0.1' IDENTIFIED BY '{PASSWORD}';"
             "GRANT ALL ON test.* TO rivermouth@'127.0.0.1';".replace(";", ";\n")
         )
         start.chmod(0o644)
@@ -92,9 +175,16 @@ def mariadb() -> Iterator[str]:
         command += ["--bind-address=127.0.0.1", f"--socket={folder / 'socket'}"]
         command += [f"--init-file={start}", f"--pid-file={folder / 'pid'}"]
         command += ["--skip-name-resolve", "--innodb-flush-log-at-trx-commit=0"]
-        with _running(command, user="mysql", log=folder / "log", stop=signal.SIGTERM) as alive:
-            _wait(lambda: _meet_mariadb(port), alive)
-            yield f"mysql://rivermouth:{_escaped(PASSWORD)}@127.0.0.1:{port}/test"
+        made = Server(
+            command,
+            user="mysql",
+            log=folder / "log",
+            stop=signal.SIGTERM,
+            url=f"mysql://rivermouth:{_escaped(PASSWORD)}@127.0.0.1:{port}/test",
+            ready=lambda: _meet_mariadb(port),
+        )
+        with _running(made) as started:
+            yield started
 
 
 def _program(server: str, name: str) -> str:
@@ -150,40 +240,6 @@ def _run(*command: str | Path, user: str) -> None:
         pytest.fail(f"{command[0]} failed:\n{done.stdout}")
 
 
-@contextlib.contextmanager
-def _running(
-    command: Sequence[str | Path], *, user: str, log: Path, stop: signal.Signals
-) -> Iterator[Callable[[], None]]:
-    """Run `command` until the block ends; gives a check that fails, with the log, once it died."""
-    with log.open("w") as output:
-        process = subprocess.Popen(
-            _as(user, command, tied=True), stdout=output, stderr=output, cwd="/"
-        )
-
-    def alive() -> None:
-        if process.poll() is not None:
-            pytest.fail(f"{command[0]} ended with {process.returncode}:\n{log.read_text()}")
-
-    try:
-        yield alive
-    finally:
-        process.send_signal(stop)
-        try:
-            process.wait(timeout=20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
-def _wait(ready: Callable[[], bool], alive: Callable[[], None]) -> None:
-    deadline = time.monotonic() + _PATIENCE
-    while not ready():
-        alive()
-        if time.monotonic() > deadline:
-            pytest.fail(f"the server did not answer within {_PATIENCE:.0f} s")
-        time.sleep(0.1)
-
-
 def _make_postgis(url: str) -> bool:
     import psycopg
 
@@ -192,6 +248,8 @@ def _make_postgis(url: str) -> bool:
     except psycopg.OperationalError:
         return False
     with connection:
+        if connection.execute("SELECT 1 FROM pg_database WHERE datname = 'test'").fetchone():
+            return True
         connection.execute("CREATE DATABASE test")
     with psycopg.connect(f"{url}/test") as connection:
         connection.execute("CREATE EXTENSION postgis")

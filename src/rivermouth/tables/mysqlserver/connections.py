@@ -27,20 +27,28 @@ _LOST = {2006, 2013, 2055, 4031, 1927, 1053, 0}  # the connection is gone, or wa
 _TOO_SLOW = {1969, 3024, 1205}
 _NOT_ALLOWED = {1142, 1143, 1370}
 _NO_TABLE = {1146, 1049, 1051}
+_NOT_REACHED = 2003
+_A_YEAR = 31_536_000  # seconds; the driver cannot wait longer
 _GRACE = 10.0  # seconds more than the server has, until a silent one is given up
 
 
 def _open(access: Access) -> Connection:
     limit = access.statement_timeout
-    connection = pymysql.connect(
-        **access.settings,
-        charset="utf8mb4",
-        autocommit=True,
-        conv=encoders,  # values come as text, which Arrow reads faster than Python does
-        connect_timeout=math.ceil(access.connect_timeout or 31_536_000),
-        read_timeout=None if limit is None else limit + _GRACE,
-        program_name="rivermouth",
-    )
+    try:
+        connection = pymysql.connect(
+            **access.settings,
+            charset="utf8mb4",
+            autocommit=True,
+            conv=encoders,  # values come as text, which Arrow reads faster than Python does
+            connect_timeout=math.ceil(access.connect_timeout or _A_YEAR),
+            read_timeout=access.connect_timeout,
+            program_name="rivermouth",
+        )
+    except (OSError, err.OperationalError) as error:
+        number = _number(error)
+        raise err.OperationalError(_NOT_REACHED if number == 2013 else number, str(error)) from None
+    # the driver has one bound for the greeting and for answers, and no public way to change it
+    connection._read_timeout = None if limit is None else limit + _GRACE
     is_mariadb = "MariaDB" in connection.get_server_info()
     with connection.cursor() as cursor:
         for statement in (*_SESSION, *([_MARIADB] if is_mariadb else [])):
@@ -53,7 +61,13 @@ def _open(access: Access) -> Connection:
 
 
 def _is_lost(_: Connection, error: Exception) -> bool:
-    return isinstance(error, err.InterfaceError) or _number(error) in _LOST
+    lost = isinstance(error, err.InterfaceError) or _number(error) in _LOST
+    return lost and not _is_too_slow(error)
+
+
+def _is_too_slow(error: Exception) -> bool:
+    number = _number(error)
+    return number in _TOO_SLOW or (number == 2013 and "timed out" in str(error))
 
 
 _pools: Pools[Access, Connection] = Pools(WHERE, _open, lambda one: bool(one.open), _is_lost)
@@ -77,7 +91,7 @@ def _number(error: Exception) -> int:
 def _table_error(error: Exception, access: Access, what: str) -> TableError:
     number = _number(error)
     said = access.hushed(str(error.args[-1] if error.args else error)).rstrip(".")
-    if number in _TOO_SLOW or ("timed out" in said and number == 2013):
+    if _is_too_slow(error):
         return TableUnavailable(
             WHERE,
             f"{what} did not answer within {access.statement_timeout:g} s",

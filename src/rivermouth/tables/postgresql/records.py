@@ -30,6 +30,8 @@ _UUID = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"  # as PostgreSQL writes it
 class Records:
     """The records that can match: their numbers, and arrays by name with the type they are sent as.
 
+    They may be sent in another order than they came in.
+
     Points are sent as ``x`` and ``y``, other shapes as ``wkb``, keys and ranges by the names that
     `probes` gives them. Records without a place, or with a key that is null or NaN, are left out
     here: they match nothing.
@@ -75,6 +77,8 @@ def records_of(
         places = _on_sphere(places) if on_sphere else places
         usable &= places.ok
     records = Records(np.flatnonzero(usable))
+    if place is None:
+        records.rows = _by_key(records.rows, asked)
     if places is not None:
         _add_places(records, places)
     kept = pa.array(records.rows)
@@ -82,6 +86,16 @@ def records_of(
         sent = kinds[name].sent
         records.arrays[name] = (parameter(column.take(kept), sent), sent)
     return records
+
+
+def _by_key(rows: npt.NDArray[np.int64], asked: Mapping[str, pa.Array]) -> npt.NDArray[np.int64]:
+    """The records by a key of whole numbers: neighbours in the index cost the server less."""
+    first = next(iter(asked.values()))
+    if not pa.types.is_integer(first.type):
+        return rows
+    values = first.take(pa.array(rows)).to_numpy()
+    ordered: npt.NDArray[np.int64] = rows[np.argsort(values, kind="stable")]
+    return ordered
 
 
 def _pairs(equal: Equal | None) -> tuple[tuple[str, str], ...]:

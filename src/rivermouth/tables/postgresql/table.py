@@ -117,8 +117,10 @@ class PostgresTable:
             self._shown,
             lambda connection: self._made(lambda: asked(connection, text, parameters, numbered)),
         )
-        places = found.column(0).to_numpy()
-        return records.rows[places - 1], pa.table(found.columns[1:], schema=schema)
+        numbers = records.rows[found.column(0).to_numpy() - 1]
+        order = np.argsort(numbers, kind="stable")
+        rows = pa.table(found.columns[1:], schema=schema)
+        return numbers[order], rows if _is_sorted(numbers) else rows.take(pa.array(order))
 
     @property
     def _only(self) -> str:
@@ -153,6 +155,10 @@ class PostgresTable:
 
 #: tables as they were last described in this process, so that an answer takes one statement
 _known: dict[PostgresTable, Description] = {}
+
+
+def _is_sorted(numbers: npt.NDArray[np.int64]) -> bool:
+    return bool((numbers[1:] >= numbers[:-1]).all())
 
 
 def _copy(table: Description, columns: Sequence[str]) -> sql.Composed:

@@ -17,7 +17,8 @@ DATETIME, TIMESTAMP                timestamp[us]           text, as in 2024-02-2
 JSON, UUID                         string                  text
 =================================  ======================  =======================================
 
-Everything else, no declaration included, is an error that names the column.
+A column without a declaration, as a view computes them, is what its values are, if all are of one
+type. Everything else is an error that names the column.
 """
 
 from __future__ import annotations

@@ -142,13 +142,24 @@ class SQLiteTable:
         found = file.execute(_COLUMNS, [self.table]).fetchall()
         if not found:
             raise self._missing(file)
-        columns = {name: self._column(name, declared) for name, declared, _ in found}
+        columns = {
+            name: self._column(name, declared or self._observed(file, name))
+            for name, declared, _ in found
+        }
         key = [name for name, _, place in sorted(found, key=lambda one: one[2]) if place]
         free = [name for name in _ROW_NAMES if is_table and name not in columns]
         order = key or free[:1]
         relation = Relation(_quoted(self.table), columns, tuple(map(_quoted, order)))
         check_filter(self.where, relation.schema, where=WHERE)
         return relation
+
+    def _observed(self, file: sqlite3.Connection, name: str) -> str:
+        """What a column without a declaration, as views compute them, could be declared as."""
+        types = f"SELECT DISTINCT typeof({_quoted(name)}) FROM {_quoted(self.table)}"  # noqa: S608
+        found = {kind for (kind,) in file.execute(types)} - {"null"}
+        if found == {"integer", "real"}:
+            return "REAL"
+        return max(found, default="text") if len(found) < 2 else ""
 
     def _column(self, name: str, declared: str) -> Column:
         kind = kind_of(declared)

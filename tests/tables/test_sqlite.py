@@ -90,8 +90,8 @@ def test_a_value_that_does_not_fit_is_named_by_row_and_column(tmp_path, declared
     said, kind = str(caught.value), table.schema().field("c").type
     assert said.startswith(f"tables.sqlite: column 'c' of t is read as {kind}")
     assert said.endswith(
-        f", but row 3 holds {shown}. SQLite lets any value into any column: correct it, or cast the "
-        "column in a view."
+        f", but row 3 holds {shown}. SQLite lets any value into any column: correct it, or cast "
+        "the column in a view."
     )
     assert table.read(["id"]).num_rows == 3
 

@@ -190,7 +190,7 @@ def _as_expected(rows: pa.Table, expected: pa.Table) -> Iterator[str]:
     else:
         ours, theirs = _listed(rows.select(names)), _listed(expected)
         for number, (one, other) in enumerate(zip(ours, theirs, strict=True)):
-            if one != other:
+            if repr(one) != repr(other):  # NaN is the same as NaN
                 yield f"row {number} is {one}, but {other} is expected"
                 return
 

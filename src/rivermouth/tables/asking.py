@@ -85,7 +85,7 @@ class Asking:
         times = "once" if attempts == 1 else f"{attempts} times"
         return TableUnavailable(
             self._name,
-            f"{what} was asked for {times} within {time.perf_counter() - began:.1f} s, in vain",
+            f"asking for {what} failed {times} within {time.perf_counter() - began:.1f} s",
             there=f"the last error is: {error}",
             todo="Mend the store and start the query again, it goes on where it was; or let "
             "incremental() have more attempts=, or when_down='miss'.",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import cast
 
@@ -45,8 +45,8 @@ class Question:
         The table.
     equal
         Which columns are the key; None: the whole table is one key's.
-    columns, schema
-        The columns to bring, and their types as they were when the join was defined.
+    columns, table
+        The columns to bring, and the table's types as they were when the join was defined.
     sort, scale
         The column by which each key's rows are sorted, and as which numbers; None: not at all.
     """
@@ -54,25 +54,27 @@ class Question:
     source: Source
     equal: Equal | None
     columns: tuple[str, ...]
-    schema: pa.Schema
+    table: pa.Schema
     sort: str | None
     scale: Scale | None
 
     def answered(self, keys: Mapping[str, pa.Array], count: int, asking: Asking) -> Answer:
         """The rows of `count` distinct keys; one statement for some thousands of them."""
-        asked = [*dict.fromkeys((*self.columns, *((self.sort,) if self.sort else ())))]
         parts = []
         for first in range(0, count, _MOST_KEYS):
             part = {name: column[first : first + _MOST_KEYS] for name, column in keys.items()}
-            numbers, rows = self._ask(part, asked, asking)
+            numbers, rows = self._ask(part, asking)
             self._check(numbers, rows, min(_MOST_KEYS, count - first))
             parts.append((numbers + first, rows))
         number = np.concatenate([numbers for numbers, _ in parts])
         return self._by_key(number, pa.concat_tables([rows for _, rows in parts]), count)
 
-    def _ask(
-        self, keys: Mapping[str, pa.Array], columns: Sequence[str], asking: Asking
-    ) -> tuple[Ints, pa.Table]:
+    @property
+    def _asked(self) -> list[str]:
+        return [*dict.fromkeys((*self.columns, *((self.sort,) if self.sort else ())))]
+
+    def _ask(self, keys: Mapping[str, pa.Array], asking: Asking) -> tuple[Ints, pa.Table]:
+        columns = self._asked
         if self.equal is None:
             rows = asking.ask(lambda: self.source.read(columns), "the whole table")
             return np.zeros(rows.num_rows, np.int64), rows
@@ -83,8 +85,8 @@ class Question:
 
     def _check(self, numbers: Ints, rows: pa.Table, count: int) -> None:
         """Whether the table is still the one that the join was defined on."""
-        for name in self.columns:
-            expected = self.schema.field(name).type
+        for name in self._asked:
+            expected = self.table.field(name).type
             found = rows.schema.field(name).type if name in rows.column_names else "missing"
             if found != expected:
                 raise TableInvalid(

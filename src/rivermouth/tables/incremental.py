@@ -134,8 +134,7 @@ class IncrementalCache:
             min((age for age in ages if age is not None), default=math.inf) / _SWEEPS
         )
         self._swept = -math.inf
-        schema = pa.schema([wanted.table.field(name) for name in wanted.columns])
-        self._chunks = Chunks(schema)
+        self._chunks = Chunks(pa.schema([wanted.table.field(name) for name in wanted.columns]))
         self._scale = (
             runs.scale_of(*(side.field(name).type for side, name in _ranged(wanted)))
             if wanted.range
@@ -143,7 +142,7 @@ class IncrementalCache:
         )
         sort = wanted.range.right if wanted.range else None
         self._question = Question(
-            wanted.source, wanted.equal, wanted.columns, schema, sort, self._scale
+            wanted.source, wanted.equal, wanted.columns, wanted.table, sort, self._scale
         )
         self._asking = asking or Asking(wanted.source.name, settings.attempts)
         self._lock = threading.Lock()

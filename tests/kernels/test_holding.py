@@ -3,6 +3,7 @@
 import numpy as np
 import pyarrow as pa
 import pytest
+from benchmarks.zipf import Zipf
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -244,3 +245,22 @@ def test_an_entry_is_charged_for_its_rows_its_key_and_itself():
     held = Holding(bytes=10_000, policy="lru")
     ask(held, [1], {1: (3, 100)}, encoded=encode([pa.array(["four"])]))
     assert held.bytes == 100 + 4 + ENTRY_BYTES
+
+
+def test_hit_ratios_at_one_per_cent_of_zipf_keys():
+    keys, records = 1_000_000, 2_000_000
+    stream = Zipf(1.10, keys).draw(records, stream=0)
+    ratio = {}
+    for policy in ("lru", "s3fifo"):
+        held = Holding(rows=keys // 100, policy=policy)
+        for start in range(0, records, 10_000):
+            if start == records // 2:
+                before = held.counts["hits"]
+            batch = held.find(Keys(stream[start : start + 10_000]), 0.0)
+            ones = np.ones(len(batch.asked), np.int64)
+            held.fill(batch, count=ones, size=ones, chunk=0, start=ones, now=0.0)
+            held.settle(batch, 0.0)
+        ratio[policy] = (held.counts["hits"] - before) / (records // 2)
+    # an OrderedDict asked record by record hits 0.757 of the same; 10 M keys: .818 and .850
+    assert ratio["lru"] == pytest.approx(0.762, abs=0.003)
+    assert ratio["s3fifo"] == pytest.approx(0.806, abs=0.003)

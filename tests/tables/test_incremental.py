@@ -215,12 +215,13 @@ def test_rows_that_nobody_holds_do_not_pile_up():
 
 
 def test_the_bound_in_bytes_is_kept():
-    text = pa.array(["x" * 1000 for _ in range(500)])
-    source = MemoryTable(pa.table({"k": pa.array(range(500)), "v": text}))
+    text = pa.array(["x" * 1000 for _ in range(5000)])
+    source = MemoryTable(pa.table({"k": pa.array(range(5000)), "v": text}))
     cache = cache_for(source, rm.equal("k"), LEFT, bytes="64 KB")
-    for first in range(0, 500, 50):
+    for first in range(0, 5000, 50):
         ask(cache, *range(first, first + 50))
         assert cache.counts["bytes"] <= 64 << 10
+        assert sum(chunk.nbytes for chunk in cache._chunks.chunks) < 2 << 20
     assert 50 < cache.counts["entries"] < 64
 
 
@@ -262,6 +263,19 @@ def test_who_stops_early_leaves_a_sound_cache():
     each.close()
     assert ask(cache, *range(10)) == [[f"v{key}"] for key in range(10)]
     assert cache._under_way is None
+
+
+def test_a_fetch_that_cannot_be_started_leaves_a_sound_cache(monkeypatch):
+    cache = cache_for(table_of(1), rm.equal("k"), LEFT, rows=100)
+
+    def no_more_threads(_):
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", no_more_threads)
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            ask(cache, 1)
+    assert ask(cache, 1) == [["v1"]]
 
 
 def test_threads_share_one_cache():
@@ -416,6 +430,14 @@ def test_a_long_run_is_not_copied_for_each_record():
     assert time.process_time() - began < 0.5
     values = rows.table["v"].take(pa.array(rows.pairs.right)).to_numpy()
     assert values.tolist() == (x[:, None] + [-1, 0, 1]).ravel().tolist()
+
+
+def test_whole_numbers_beyond_a_doubles_are_compared_as_doubles_with_doubles():
+    table = pa.table({"at": pa.array([2**60, 2**60 + 1000]), "v": pa.array([1, 2])})
+    left = pa.schema([("x", pa.float64())])
+    cache = cache_for(MemoryTable(table), rm.asof("x", "at"), left, rows=10)
+    rows = cache.look_up({"x": pa.array([float(2**60)])}, 0.0)
+    assert rows.table["v"].take(pa.array(rows.pairs.right)).to_pylist() == [1]
 
 
 def test_whole_numbers_saturate_at_the_ends():

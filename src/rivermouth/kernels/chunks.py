@@ -21,7 +21,7 @@ from rivermouth.kernels.runs import Numbers
 Columns = Mapping[str, pa.Array]
 
 _LARGEST = 1 << 30  # bytes of a chunk; far from where 32-bit offsets end
-_SPARE = 10_000  # rows nobody holds that are not worth the work
+_SPARE_ROWS, _SPARE_BYTES = 10_000, 1 << 20  # held by nobody and not worth the work
 
 
 @dataclass(frozen=True)
@@ -87,12 +87,17 @@ class Chunks:
             number = len(self.chunks)
             parts = [_live(other, number, held), _live(last, number + 1, held)]
             self._append([part for part in parts if part.rows], held)
-        if sum(chunk.rows for chunk in self.chunks) > 2 * held.rows + _SPARE:
+        if self._are_mostly_dead(held):
             old, self.chunks = self.chunks, []
             live = [_live(chunk, number, held) for number, chunk in enumerate(old)]
             for chunk in live:
                 if chunk.rows:
                     self._append([chunk], held)
+
+    def _are_mostly_dead(self, held: Holding) -> bool:
+        rows = sum(chunk.rows for chunk in self.chunks)
+        size = sum(chunk.nbytes for chunk in self.chunks)
+        return rows > 2 * held.rows + _SPARE_ROWS or size > 2 * held.bytes + _SPARE_BYTES
 
     def _last_are_alike(self) -> bool:
         other, last = self.chunks[-2:]

@@ -41,7 +41,7 @@ class Scale:
         there = ~pc.is_null(column, nan_is_null=True).to_numpy(zero_copy_only=False)
         kind = column.type
         if self.is_float:
-            return _filled(column.cast(pa.float64())), there
+            return _filled(column.cast(pa.float64(), safe=False)), there
         if pa.types.is_temporal(kind):
             zone = kind.tz if pa.types.is_timestamp(kind) else None
             column = column.cast(pa.timestamp("us", zone), safe=False).cast(pa.int64())

@@ -79,7 +79,8 @@ class Question:
             rows = asking.ask(lambda: self.source.read(columns), "the whole table")
             return np.zeros(rows.num_rows, np.int64), rows
         equal, source = self.equal, cast(Answering, self.source)
-        what = f"{len(next(iter(keys.values())))} keys"
+        count = len(next(iter(keys.values())))
+        what = "one key" if count == 1 else f"{count:,} keys"
         numbers, rows = asking.ask(lambda: source.answer(equal, columns, keys), what)
         return np.asarray(numbers, np.int64), rows
 

@@ -182,13 +182,9 @@ class IncrementalCache:
         with self._lock:
             self._take_in()
             self._sweep(now)
-            found = self._held.find(encoded, now)
-            lookup = Lookup(found, records, low, high, troubles, now)
-            if len(found.asked):
-                index = pa.array(found.asked)
-                missing = {name: column.take(index) for name, column in key_columns.items()}
-                lookup.fetch = Fetch(self._question, missing, len(found.asked), self._asking)
-                self._under_way = lookup
+            lookup = Lookup(self._held.find(encoded, now), records, low, high, troubles, now)
+            if len(lookup.found.asked):
+                self._fetch(lookup, key_columns)
             return lookup
 
     def finish(self, lookup: Lookup) -> Rows:
@@ -264,6 +260,18 @@ class IncrementalCache:
         index = pa.array(records)
         return {name: left[name].take(index) for name in names}
 
+    def _fetch(self, lookup: Lookup, key_columns: Columns) -> None:
+        """Have the missing keys of a batch fetched."""
+        asked = lookup.found.asked
+        try:
+            missing = {name: column.take(pa.array(asked)) for name, column in key_columns.items()}
+            lookup.fetch = Fetch(self._question, missing, len(asked), self._asking)
+        except BaseException:  # else these keys would count as asked for, for ever
+            self._held.fail(lookup.found)
+            self._held.abandon(lookup.found)
+            raise
+        self._under_way = lookup
+
     def _sweep(self, now: float) -> None:
         if now - self._swept >= self._sweep_every:
             self._held.expire(now)
@@ -273,12 +281,12 @@ class IncrementalCache:
 
     def _take_in(self) -> None:
         """Wait for the fetch under way, if there is one, and keep what it brings."""
-        lookup, self._under_way = self._under_way, None
+        lookup = self._under_way
         if lookup is None:
             return
         assert lookup.fetch is not None
         answer = lookup.fetch.result()
-        lookup.fetch = None
+        self._under_way = lookup.fetch = None
         if isinstance(answer, Exception):
             lookup.error = answer
             self._held.fail(lookup.found)

@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rivermouth as rm
+from memory_store import MemoryTable
 from rivermouth.errors import TableInvalid, TableMissing, TableUnavailable
 from rivermouth.kernels.assemble import assemble
 from rivermouth.spec.conditions import split
 from rivermouth.tables.asking import Asking
 from rivermouth.tables.incremental import IncrementalCache, Wanted, shared
 from rivermouth.testing import oracle
-from memory_store import MemoryTable
 
 NAN = float("nan")
 

@@ -87,7 +87,7 @@ def test_a_server_that_stays_away_is_named_and_its_password_is_not(server):
     try:
         with pytest.raises(
             TableUnavailable,
-            match=r"(?s)items: asking for one key failed 2 times within .* s; the last error is: .*",
+            match=r"(?s)items: asking for one key failed 2 times within .* the last error is: ",
         ) as caught:
             ask(failing, 1)
         assert "s3cr3t" not in str(caught.value)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import functools
-import pickle
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
@@ -15,6 +14,7 @@ import pyarrow as pa
 
 from rivermouth.errors import ColumnError, PlanError
 from rivermouth.spark import types
+from rivermouth.spark.travelling import arrived
 from rivermouth.spec.conditions import Condition, asof, between, equal
 from rivermouth.tables.source import Answering, Source, srid_of
 from rivermouth.testing import oracle
@@ -117,7 +117,7 @@ def _about(table: Source, secrets: Sequence[str]) -> Iterator[str]:
             yield f"{what} is {text!r}, not a text"
         if getattr(table, what) != text:
             yield f"{what} is another one each time it is asked for"
-    copy = pickle.loads(pickle.dumps(table))  # noqa: S301 - of our own making
+    copy = arrived(table)
     if copy.identity != table.identity:
         yield f"pickled, its identity changes from {table.identity!r} to {copy.identity!r}"
     if copy != table or hash(copy) != hash(table):

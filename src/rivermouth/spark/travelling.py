@@ -1,0 +1,15 @@
+"""Values on their way from the driver to the workers."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from pyspark import cloudpickle
+
+T = TypeVar("T")
+
+
+def arrived(value: T) -> T:
+    """`value` as a worker gets it; raises what Spark would where it cannot travel."""
+    copy: T = cloudpickle.loads(cloudpickle.dumps(value))
+    return copy

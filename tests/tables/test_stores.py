@@ -355,7 +355,7 @@ def test_nan_satisfies_no_comparison(store):
         (("share", "<", 5.0), [1, 2]),
         (("share", "is not", None), [0, 1, 2]),
     ):
-        assert store.put("nans", rows, where=test).read(["id"])["id"].to_pylist() == expected
+        assert store.put("not_numbers", rows, where=test).read(["id"])["id"].to_pylist() == expected
 
 
 def test_two_filters_are_two_tables(store):

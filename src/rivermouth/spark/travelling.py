@@ -11,5 +11,5 @@ T = TypeVar("T")
 
 def arrived(value: T) -> T:
     """`value` as a worker gets it; raises what Spark would where it cannot travel."""
-    copy: T = cloudpickle.loads(cloudpickle.dumps(value))
+    copy: T = cloudpickle.loads(cloudpickle.dumps(value))  # type: ignore[no-untyped-call]
     return copy

@@ -190,7 +190,7 @@ def _as_expected(rows: pa.Table, expected: pa.Table) -> Iterator[str]:
     else:
         ours, theirs = _listed(rows.select(names)), _listed(expected)
         for number, (one, other) in enumerate(zip(ours, theirs, strict=True)):
-            if repr(one) != repr(other):  # NaN is the same as NaN
+            if not all(map(_is_same, one, other)):
                 yield f"row {number} is {one}, but {other} is expected"
                 return
 
@@ -324,6 +324,11 @@ def _ranging(table: Answering, rows: pa.Table, field: pa.Field) -> Iterator[str]
             yield from _answer(table, rows, condition, rows.schema.names, asked, what)
         except PlanError:
             return
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """Whether two values are equal, or both NaN."""
+    return bool(one == other or (one != one and other != other))
 
 
 def _same(one: pa.Table, other: pa.Table) -> bool:

@@ -1,7 +1,7 @@
 """PostgreSQL's binary values turned into Arrow, without a Python object for each.
 
-To ask for 400,000 rows of four columns by their keys took the client 1.0 s of CPU time with tuples of
-Python objects, and 0.2 s so.
+To ask for 400,000 rows of four columns by their keys took the client 1.0 s of CPU time with tuples
+of Python objects, and 0.2 s so.
 """
 
 from __future__ import annotations

@@ -113,7 +113,7 @@ def mysql(
     table
         ``"table"`` or ``"database.table"``; a name that holds a dot in double quotes.
     where
-        Which rows count, decided by the server: see `postgres`.
+        Which rows count, decided by the server: see `postgres`. The driver quotes the values.
     connect_timeout
         How long to wait for the server. None: for ever.
     statement_timeout
@@ -217,7 +217,7 @@ def postgres(
         several that must all hold, as in ``[("city", "=", "Bern"), ("level", "in", [1, 2])]``. The
         operators are ``= != < <= > >=``, ``in`` and ``not in`` with a list, ``is`` and ``is not``
         with None. Text compares by its bytes; null and NaN satisfy no comparison. Values are
-        bound, never written into the statement.
+        bound; for reading the whole table, which COPY does, the driver quotes them.
     connect_timeout
         How long to wait for the server; a ``connect_timeout`` in the url goes first. None: for
         ever.

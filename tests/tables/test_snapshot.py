@@ -44,7 +44,7 @@ class Memory:
 
 
 def recipe(source, index=None):
-    return snapshot.Recipe(source, ("name", "shape"), PLACE, index)
+    return snapshot.Recipe(source, SCHEMA, place=PLACE, index=index)
 
 
 def names(version):

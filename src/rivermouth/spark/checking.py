@@ -100,10 +100,10 @@ class Join:
 
     def recipe(self, cache: Full) -> Recipe:
         """What a snapshot for this join holds."""
+        schema = pa.schema([self.table.field(name) for name in self.table_columns])
         return Recipe(
-            self.source, self.table_columns, self.place, cache.index, self.since,
-            self.equal, self.range,
-        )  # fmt: skip
+            self.source, schema, self.equal, self.place, self.range, cache.index, self.since
+        )
 
     @property
     def srid(self) -> int:

@@ -9,12 +9,13 @@ import uuid
 from pathlib import Path
 from typing import Literal
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from rivermouth.errors import DefinitionError, PlanError
 from rivermouth.spark.checking import WHERE, Columns, How, Join, check
 from rivermouth.spark.native.join import native_join
-from rivermouth.spark.workers import join_by_keys, join_by_store, join_in_workers
+from rivermouth.spark.workers import asked_fields, join_by_keys, join_by_store, join_in_workers
 from rivermouth.spec.caches import Cache, External, Full, Incremental
 from rivermouth.spec.conditions import Condition
 from rivermouth.tables.files import located
@@ -127,8 +128,10 @@ def _external(events: DataFrame, join: Join, plan: Plan | None) -> DataFrame:
         raise PlanError(
             WHERE,
             f"{join.source.name} cannot answer conditions itself",
-            todo="Use rm.full(), or keep the table in PostGIS (rm.tables.postgres).",
+            todo="Use rm.full(), or keep the table in a database (rm.tables.postgres and others).",
         )
+    nobody = {field.name: pa.array([], field.type) for field in asked_fields(join)}
+    join.source.answer(join.on, [], nobody)  # asks nothing, but says at once what it cannot answer
     if plan == "native":
         raise PlanError(
             WHERE, "rm.external() asks the store from Python workers", todo="Use plan='workers'."

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
+from pyspark.sql import types as t
 
 from rivermouth.kernels.assemble import assemble
 from rivermouth.kernels.matching import Matcher, Pairs, set_aside
@@ -27,7 +28,7 @@ from rivermouth.spec.caches import Full, Incremental
 from rivermouth.tables import snapshot
 from rivermouth.tables.incremental import HELD, Wanted, shared
 from rivermouth.tables.shelf import Version
-from rivermouth.tables.source import Answering
+from rivermouth.tables.source import Answering, check_unchanged
 
 
 def join_in_workers(events: DataFrame, join: Join, cache: Full, folder: str) -> DataFrame:
@@ -43,7 +44,7 @@ def join_by_keys(events: DataFrame, join: Join, cache: Incremental) -> DataFrame
         join.equal,
         join.range,
         tuple(dict.fromkeys(old for _, old in join.columns)),
-        pa.schema([_arrow_field(join, name) for name in join.left_columns]),
+        pa.schema(asked_fields(join)),
         join.table,
     )
     return _run(events, join, lambda: _FromCache(join, wanted, cache))
@@ -148,6 +149,7 @@ class _FromStore:
             watch = time.perf_counter()
             left = {name: batch.column(name) for name in self._join.left_columns}
             li, rows = self._source.answer(self._join.on, columns, left)
+            check_unchanged(rows, self._join.table, columns, table=self._source.name)
             table = {name: rows.column(name).combine_chunks() for name in rows.column_names}
             distance = table[DISTANCE].to_numpy() if self._join.with_distance else None
             aside = set_aside(
@@ -164,9 +166,18 @@ class _FromStore:
         return vars(self._counts)
 
 
-def _arrow_field(join: Join, name: str) -> pa.Field:
-    kind = join.events[name].dataType
-    return pa.field(name, types.to_arrow(kind, where=WHERE, column=name))
+_GEOMETRY = pa.struct([("srid", pa.int32()), ("wkb", pa.binary())])
+
+
+def asked_fields(join: Join) -> list[pa.Field]:
+    """The events' columns that the condition names, as they come to a worker."""
+    fields = []
+    for name in join.left_columns:
+        kind = join.events[name].dataType
+        is_geometry = isinstance(kind, t.GeometryType)
+        arrow = _GEOMETRY if is_geometry else types.to_arrow(kind, where=WHERE, column=name)
+        fields.append(pa.field(name, arrow))
+    return fields
 
 
 def _joined(

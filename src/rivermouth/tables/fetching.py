@@ -16,7 +16,7 @@ from rivermouth.kernels.encoding import Ints
 from rivermouth.kernels.runs import Numbers, Scale
 from rivermouth.spec.conditions import Equal
 from rivermouth.tables.asking import Asking
-from rivermouth.tables.source import Answering, Source
+from rivermouth.tables.source import Answering, Source, check_unchanged
 
 _MOST_KEYS = 20_000  # of one statement
 
@@ -86,16 +86,7 @@ class Question:
 
     def _check(self, numbers: Ints, rows: pa.Table, count: int) -> None:
         """Whether the table is still the one that the join was defined on."""
-        for name in self._asked:
-            expected = self.table.field(name).type
-            found = rows.schema.field(name).type if name in rows.column_names else "missing"
-            if found != expected:
-                raise TableInvalid(
-                    self.source.name,
-                    f"column {name!r} was of type {expected} when the join was defined",
-                    there=f"now it is {found}",
-                    todo="Define the join anew.",
-                )
+        check_unchanged(rows, self.table, self._asked, table=self.source.name)
         is_short = rows.num_columns and len(numbers) != rows.num_rows
         if is_short or (len(numbers) and not 0 <= numbers.min() <= numbers.max() < count):
             raise TableInvalid(

@@ -22,7 +22,7 @@ from rivermouth.kernels import matching
 from rivermouth.spec.caches import Full
 from rivermouth.spec.conditions import Equal, Place, Range
 from rivermouth.tables.shelf import FORMAT, Shelf, Version
-from rivermouth.tables.source import Source
+from rivermouth.tables.source import Source, check_unchanged
 
 Clock = Callable[[], float]
 
@@ -33,23 +33,35 @@ _LARGE = 1 << 30
 class Recipe:
     """What a snapshot holds: which columns of which table, and the index of which condition.
 
-    `since` is when the join was defined: a version that an earlier program left behind is used
-    only while it is younger than ``refresh``.
+    Parameters
+    ----------
+    source
+        The table.
+    schema
+        The columns, with the types that they had when the join was defined.
+    equal, place, range
+        The parts of the condition.
+    index
+        The index, where it is not left to the table.
+    since
+        When the join was defined: a version that an earlier program left behind is used only
+        while it is younger than ``refresh``.
     """
 
     source: Source
-    columns: tuple[str, ...]
-    place: Place | None
+    schema: pa.Schema
+    equal: Equal | None = None
+    place: Place | None = None
+    range: Range | None = None
     index: str | None = None
     since: float = 0.0
-    equal: Equal | None = None
-    range: Range | None = None
 
     @property
     def digest(self) -> str:
         """A name for the snapshot's folder: the same recipe, the same name."""
         condition = (self.equal, self.place, self.range)
-        text = repr((FORMAT, self.source.identity, self.columns, condition, self.index))
+        columns = [(field.name, str(field.type)) for field in self.schema]
+        text = repr((FORMAT, self.source.identity, columns, condition, self.index))
         return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
@@ -77,7 +89,10 @@ def current(recipe: Recipe, cache: Full, folder: str, clock: Clock = time.time) 
 
 def load(recipe: Recipe) -> tuple[pa.Table, matching.Index]:
     """Read the table and make its index."""
-    rows = _one_batch(recipe.source.read(recipe.columns))
+    names = recipe.schema.names
+    read = recipe.source.read(names)
+    check_unchanged(read, recipe.schema, names, table=recipe.source.name)
+    rows = _one_batch(read)
     columns = {name: _array(rows, name) for name in rows.column_names}
     return rows, matching.prepare(
         recipe.place, columns, where=recipe.source.name, index=recipe.index,

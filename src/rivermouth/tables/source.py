@@ -75,3 +75,23 @@ def gone(name: str, names: Iterable[str], *, where: str, table: str) -> TableInv
         there=f"its columns are {sorted(names)}",
         todo="If the table has changed, define the join anew.",
     )
+
+
+def check_unchanged(rows: pa.Table, then: pa.Schema, names: Iterable[str], *, table: str) -> None:
+    """Whether these columns of `rows` still are of the types that the table had `then`.
+
+    Raises
+    ------
+    TableInvalid
+        Where a column is gone or of another type.
+    """
+    for name in names:
+        expected = then.field(name).type
+        found = rows.schema.field(name).type if name in rows.column_names else "missing"
+        if found != expected:
+            raise TableInvalid(
+                table,
+                f"column {name!r} was of type {expected} when the join was defined",
+                there=f"now it is {found}",
+                todo="Define the join anew.",
+            )

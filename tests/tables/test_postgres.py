@@ -456,8 +456,8 @@ def test_a_connection_is_used_again_and_opened_anew_once_it_is_lost(typed, datab
 
 
 def test_connections_are_few(postgres_url, database):
-    database.execute("CREATE VIEW slow AS SELECT 1 AS id, pg_sleep(0.5)::text AS nap")
-    table = rm.tables.postgres(postgres_url, "slow")
+    database.execute("CREATE VIEW napping AS SELECT 1 AS id, pg_sleep(0.5)::text AS nap")
+    table = rm.tables.postgres(postgres_url, "napping")
     table.schema()
     done, seen = [], []
     threads = [

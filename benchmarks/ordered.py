@@ -21,7 +21,7 @@ from rivermouth.kernels.matching import Matcher, prepare
 from rivermouth.spec.conditions import split
 
 RUNS, BUILDS = 3, 10
-BATCH, PROBES = 10_000, 500_000
+BATCH, PROBES = 10_000, 200_000
 POWERS = (18, 19, 20, 21, 22, 23)
 INDEXES = ("sorted", "skiplist", "ideal_skiplist")
 APART = 1000  #: between neighbouring values, in the mean

@@ -369,7 +369,7 @@ def _find_texts(asked: Ints, asked_data: Bytes, slots: Slots, offsets: Ints, dat
         return found
     shift, begin, end = _shift(slots), offsets[:-1], offsets[1:]
     hashes, codes = np.empty(_BLOCK, np.uint64), np.empty(_BLOCK, np.int64)
-    near = np.empty(_BLOCK, np.int64)
+    near, first = np.empty(_BLOCK, np.int64), np.empty(_BLOCK, np.uint8)
     for start in range(0, rows, _BLOCK):
         count = min(_BLOCK, rows - start)
         for k in range(count):
@@ -377,6 +377,9 @@ def _find_texts(asked: Ints, asked_data: Bytes, slots: Slots, offsets: Ints, dat
         _candidates(hashes, count, slots, shift, codes)
         for k in range(count):
             near[k] = begin[max(codes[k], 0)]
+        if len(data):
+            for k in range(count):
+                first[k] = data[min(near[k], len(data) - 1)]  # brings it into the cache
         for k in range(count):
             if codes[k] == NONE:
                 continue

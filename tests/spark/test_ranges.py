@@ -46,6 +46,8 @@ KINDS = {
 CONDITIONS = {
     "whole": rm.between("whole", "w_whole", lower=1, upper=2),
     "whole, far": rm.between("whole", "w_whole", lower=2**62, upper=2**63 - 1, by={"key": "k"}),
+    "whole, beyond": rm.between("whole", "w_whole", lower=-3, upper=9),
+    "whole, before": rm.between("whole", "w_whole", lower=9, upper=-3),
     "whole, one side": rm.between("small", "w_small", lower=-1, upper=9),
     "real": rm.between("real", "w_real", lower=0.2, upper=0.1),
     "real, nothing": rm.between("real", "w_real", lower=0.0, upper=0.0, by={"key": "k"}),

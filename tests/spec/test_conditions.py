@@ -1,4 +1,5 @@
 import datetime as dt
+from decimal import Decimal
 
 import pytest
 
@@ -26,6 +27,8 @@ def test_two_places_or_ranges_are_refused_by_name(other):
 def test_between_takes_numbers_or_lengths_of_time():
     minutes = rm.between("ts", "slot", lower="5 minutes", upper=dt.timedelta(0))
     assert minutes == Between("ts", "slot", dt.timedelta(minutes=5), dt.timedelta(0))
+    mixed = rm.between("v", "w", lower=0.1, upper=Decimal("0.1"))
+    assert mixed == Between("v", "w", 0.1, Decimal("0.1"))
     assert rm.between("v", "w", lower=1, upper=0.5, by="road") == All(
         rm.equal("road"), Between("v", "w", 1, 0.5)
     )

@@ -96,7 +96,9 @@ def bounds(span: Range, values: Numbers, scale: Scale) -> tuple[Numbers, Numbers
     low, high = scale.reach(span.lower), scale.reach(span.upper)
     if scale.is_float:
         return values - low, values + high
-    return _moved(values, -int(low)), _moved(values, int(high))
+    none = (values > _MOST + int(low)) | (values < _LEAST - int(high))  # nothing lies out there
+    lows, highs = _moved(values, -int(low)), _moved(values, int(high))
+    return np.where(none, _MOST, lows), np.where(none, _LEAST, highs)
 
 
 def _moved(values: Ints, by: int) -> Ints:

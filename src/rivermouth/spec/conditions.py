@@ -14,6 +14,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from fractions import Fraction
 from typing import Literal, NamedTuple
 
 from rivermouth.errors import ConditionError
@@ -243,7 +244,7 @@ lower=datetime.timedelta(seconds=300), upper=datetime.timedelta(0)))
             f"lower={lower!r} and upper={upper!r} are not of one kind",
             todo="Give two numbers, or two lengths of time.",
         )
-    if low + high < (dt.timedelta(0) if is_time else 0):  # type: ignore[operator]
+    if _sum(low, high) < 0:
         raise ConditionError(
             "between",
             f"nothing lies between v - {lower} and v + {upper}",
@@ -271,6 +272,17 @@ def asof(value: str, column: str, *, by: By | None = None) -> Condition:
     AsOf(left='ts', right='valid_from')
     """
     return combine(None if by is None else equal(by), AsOf(value, column))
+
+
+def _sum(low: Reach, high: Reach) -> Fraction:
+    """Two reaches of one kind together, of any types."""
+    return _fraction(low) + _fraction(high)
+
+
+def _fraction(reach: Reach) -> Fraction:
+    if isinstance(reach, dt.timedelta):
+        return Fraction(reach // dt.timedelta(microseconds=1))
+    return Fraction(reach)
 
 
 def _reach(where: str, value: Reach | str) -> Reach:

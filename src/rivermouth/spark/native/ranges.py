@@ -159,7 +159,8 @@ def join_ranges(events: DataFrame, join: Join, index: DataFrame) -> DataFrame:
     joined = with_index(valued, join, index, present=f"{value} IS NOT NULL")
     if isinstance(join.range, Between):
         low, high = (_bound(join, join.range, end) for end in ("lower", "upper"))
-        first, last = _count("<", low), _count("<=", high)
+        first = _count("<", low)
+        last = f"CASE WHEN {low} IS NOT NULL THEN {_count('<=', high)} ELSE 0 END"
     else:
         last = _count("<=", value)
         first = f"greatest({last} - 1, 0)"
@@ -209,14 +210,19 @@ def _value(join: Join) -> Sql:
 
 
 def _bound(join: Join, span: Between, end: str) -> Sql:
-    """The event's value less `lower`, or more `upper`; whole numbers stop where longs do."""
+    """The event's value less `lower`, or more `upper`.
+
+    Whole numbers stop where longs do; null where nothing can lie beyond the bound.
+    """
     value, reach = hidden("value"), getattr(span, end)
     if isinstance(join.events[span.left].dataType, (t.FloatType, t.DoubleType)):
         return f"({value} {'-' if end == 'lower' else '+'} {number(float(reach))})"
     step = _whole(join, reach) * (-1 if end == "lower" else 1)
-    beyond = _LEAST if step < 0 else _MOST
-    moved = f"coalesce(try_add({value}, {_long(step)}), {_long(beyond)})"
-    return f"CASE WHEN {value} IS NOT NULL THEN {moved} END"
+    moved = f"try_add({value}, {_long(step)})"
+    if (step > 0) == (end == "lower"):
+        return moved
+    beyond = _LEAST if end == "lower" else _MOST
+    return f"CASE WHEN {value} IS NOT NULL THEN coalesce({moved}, {_long(beyond)}) END"
 
 
 def _long(value: int) -> Sql:

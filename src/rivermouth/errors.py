@@ -97,8 +97,10 @@ class TableStale(TableError):
     """No version younger than ``max_age`` can be had."""
 
 
-def missing_column(where: str, name: str, names: Iterable[str], *, side: str) -> ColumnError:
-    """The error for a column that is not there, with the nearest name that is.
+def missing_column(
+    where: str, name: str, names: Iterable[str], *, side: str, by: str = "on"
+) -> ColumnError:
+    """The error for a column that is not there, with the nearest name that is; `by` named it.
 
     Examples
     --------
@@ -106,17 +108,16 @@ def missing_column(where: str, name: str, names: Iterable[str], *, side: str) ->
     join_table: on names column 'lng', which is not among the events' ['at', 'lat', 'lon'].
     Did you mean 'lon'?
     """
-    known = sorted(names)
+    known, owns = sorted(names), "'" if side.endswith("s") else "'s"
     return ColumnError(
         where,
-        f"on names column {name!r}, which is not among {side}' {known}"
-        if side.endswith("s")
-        else f"on names column {name!r}, which is not among {side}'s {known}",
+        f"{by} names column {name!r}, which is not among {side}{owns} {known}",
         todo=did_you_mean(name, known) or "Name one of these.",
     )
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
     """``Did you mean 'x'?`` for the nearest of `names`, or nothing where none is near."""
-    near = difflib.get_close_matches(name, list(names), n=1, cutoff=0.5)
-    return f"Did you mean {near[0]!r}?" if near else ""
+    folded = {known.casefold(): known for known in names}
+    near = difflib.get_close_matches(name.casefold(), folded, n=1, cutoff=0.5)
+    return f"Did you mean {folded[near[0]]!r}?" if near else ""

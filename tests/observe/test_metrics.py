@@ -12,6 +12,7 @@ from pyspark.sql import Row, SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 import rivermouth as rm
+from rivermouth.errors import RivermouthError
 from rivermouth.testing import frame, replay
 
 ZONES = {
@@ -132,8 +133,38 @@ def test_operators_are_summed_over_batches_and_tasks() -> None:
                 "load_seconds": 0.5,
                 "index": "cells",
             },
+            "cache": None,
         }
     }
+
+
+def test_caches_are_summed_and_what_workers_hold_is_what_each_held_last() -> None:
+    name = "rivermouth__join_table__users__1"
+
+    def cached(worker: str, hits: int, misses: int, rows: int) -> str:
+        counts = {"hits": hits, "negative_hits": 1, "misses": misses}
+        cache = {"worker": worker, **counts, "entries": rows, "rows": rows, "bytes": 8 * rows}
+        return json.dumps(json.loads(task(10, 9)) | {"cache": cache})
+
+    numbers = of(
+        progress(0, 20, 1000, **{name: [cached("a", 4, 6, 6), cached("b", 2, 8, 8)]}),
+        progress(1, 10, 1000, **{name: [cached("a", 9, 1, 7)]}),
+    )
+    assert numbers["operators"]["join_table.users"]["cache"] == {
+        "hits": 15,
+        "negative_hits": 3,
+        "misses": 15,
+        "hit_ratio": 18 / 33,
+        "entries": 15,
+        "rows": 15,
+        "bytes": 120,
+        "workers": 2,
+    }
+
+
+def test_what_is_no_query_is_told_so() -> None:
+    with pytest.raises(RivermouthError, match=r"a str has no progress reports"):
+        rm.metrics("query")  # type: ignore[arg-type]
 
 
 def test_rows_per_task_show_the_skew_of_the_newest_batch_that_had_rows() -> None:

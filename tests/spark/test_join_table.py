@@ -202,15 +202,40 @@ def test_sparks_own_geometry_goes_in_and_out(spark, table, table_rows):
         ),
         (
             {"on": rm.within("a", "b"), "cache": rm.external()},
-            "join_table: places.parquet cannot answer conditions itself. Use rm.full(), or keep "
-            "the table in PostGIS (rm.tables.postgres).",
+            "tables.parquet: Parquet files answer rm.equal only, not Topology(predicate='within', "
+            "left='a', right='b', pattern=None). Use cache=rm.full().",
+        ),
+        (
+            {"on": rm.within("a", "b"), "columns": ["nama"]},
+            "join_table: columns names column 'nama', which is not among places.parquet's "
+            "['b', 'k', 'name', 'u', 'v']. Did you mean 'name'?",
+        ),
+        (
+            {"on": rm.within("a", "b"), "columns": {"ID": "name"}},
+            "join_table: the result would have two columns 'ID'; the events have "
+            "['a', 'id', 'key', 'x', 'y'], the table brings ['ID']. Choose or rename with "
+            'columns=["..."] or columns={"new": "old"}.',
+        ),
+        (
+            {"table": "places.parquet", "on": rm.within("a", "b")},
+            "join_table: the events must be a DataFrame and the table one of rm.tables; they are "
+            "of types DataFrame and str. Write join_table(events, "
+            'rm.tables.geojson("shapes.geojson"), ...) or the like.',
         ),
     ],
 )
 def test_what_cannot_be_done_is_said_at_definition(ask, sentence, events, table):
     with pytest.raises(RivermouthError) as caught:
-        rm.join_table(events["batch"], table, **ask)
+        rm.join_table(events["batch"], **{"table": table, **ask})
     assert str(caught.value) == sentence
+
+
+def test_a_table_is_a_batch_and_comes_second(events, table):
+    with pytest.raises(RivermouthError, match=r"a streaming frame is not a table"):
+        rm.tables.frame(events["stream"])
+    for left, right in ((table, events["batch"]), (events["batch"], events["batch"])):
+        with pytest.raises(RivermouthError, match=r"join_table\(events, rm.tables.frame\(df\)"):
+            rm.join_table(left, right, on=rm.within("a", "b"))
 
 
 def test_srids_that_differ_are_refused_at_definition(spark, tmp_path):

@@ -111,3 +111,24 @@ def test_what_makes_no_sense_is_refused_where_it_is_written(write, sentence):
 
 def test_relate_patterns_are_upper_case_inside():
     assert rm.relate("a", "b", "t*f**f***") == Topology("relate", "a", "b", "T*F**F***")
+
+
+def test_a_condition_refuses_what_would_silently_lose_a_part_of_it():
+    with pytest.raises(ConditionError, match=r"Combine with &"):
+        _ = rm.equal("city") and rm.within("a", "b")
+    with pytest.raises(ConditionError, match=r"combined with & only"):
+        _ = rm.equal("city") | rm.within("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("write", "sentence"),
+    [
+        (lambda: rm.point(1.0, 2.0), "1.0 and 2.0 are not names of columns"),
+        (lambda: rm.within(("lon", "lat"), "b"), "does not name a place"),
+        (lambda: rm.dwithin("a", "b", meters="500 m"), "the bound is '500 m'"),
+    ],
+)
+def test_a_place_is_named_by_columns_and_a_bound_is_a_number(write, sentence):
+    with pytest.raises(ConditionError) as error:
+        write()
+    assert sentence in str(error.value)

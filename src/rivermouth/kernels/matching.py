@@ -43,7 +43,7 @@ def prepare(
     index
         The index for the place or range, where the choice is not left to the table.
     """
-    known = keys.build([columns[name] for _, name in equal.pairs]) if equal else None
+    known = keys.build([columns[name] for _, name in equal.pairs]) if equal is not None else None
     kept = part("keys", known.arrays()) if known else {}
     if place is not None:
         kind, arrays = by_place.prepare(place, columns, where=where, index=index)
@@ -129,7 +129,7 @@ def set_aside(
     span: Range | None = None,
 ) -> dict[str, int]:
     """How many records cannot match, by reason, where another than a `Matcher` answers."""
-    troubles = _null_keys(left, equal) if equal else {}
+    troubles = _null_keys(left, equal) if equal is not None else {}
     if place is not None:
         troubles |= by_place.asked(place, left, srid).troubles
     if span is not None:

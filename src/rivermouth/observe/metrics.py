@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rivermouth.errors import DefinitionError
 from rivermouth.spark.stateless import PREFIX, REPORTS
 from rivermouth.tables.incremental import HELD
 
@@ -67,7 +68,14 @@ def metrics(query: StreamingQuery) -> dict[str, Any]:
                 like, summed; what all workers hold together (entries, rows, bytes); hit_ratio,
                 hits of both kinds to lookups. None where there is no such cache.
     """
-    return summarise(query.recentProgress)
+    reports = getattr(query, "recentProgress", None)
+    if reports is None:
+        raise DefinitionError(
+            "metrics",
+            f"a {type(query).__name__} has no progress reports",
+            todo="Give what writeStream...start() returns.",
+        )
+    return summarise(reports)
 
 
 def summarise(reports: Iterable[Progress]) -> dict[str, Any]:

@@ -72,7 +72,7 @@ class Join:
     @property
     def on(self) -> Condition:
         """The condition as it was written."""
-        return combine(self.equal, self.place or self.range)
+        return combine(self.equal, self.range if self.place is None else self.place)
 
     @property
     def with_distance(self) -> bool:
@@ -82,16 +82,20 @@ class Join:
     @property
     def left_columns(self) -> tuple[str, ...]:
         """The events' columns that the condition names."""
-        keys = tuple(left for left, _ in self.equal.pairs) if self.equal else ()
-        place = named(self.place.left) if self.place else ()
-        return tuple(dict.fromkeys((*keys, *place, *((self.range.left,) if self.range else ()))))
+        keys = tuple(left for left, _ in self.equal.pairs) if self.equal is not None else ()
+        place = named(self.place.left) if self.place is not None else ()
+        return tuple(
+            dict.fromkeys((*keys, *place, *((self.range.left,) if self.range is not None else ())))
+        )
 
     @property
     def condition_columns(self) -> tuple[str, ...]:
         """The table's columns that the condition names."""
-        keys = tuple(right for _, right in self.equal.pairs) if self.equal else ()
-        place = named(self.place.right) if self.place else ()
-        return tuple(dict.fromkeys((*keys, *place, *((self.range.right,) if self.range else ()))))
+        keys = tuple(right for _, right in self.equal.pairs) if self.equal is not None else ()
+        place = named(self.place.right) if self.place is not None else ()
+        return tuple(
+            dict.fromkeys((*keys, *place, *((self.range.right,) if self.range is not None else ())))
+        )
 
     @property
     def table_columns(self) -> tuple[str, ...]:
@@ -298,8 +302,8 @@ def _brought(
 ) -> tuple[tuple[str, str], ...]:
     """What is brought: all that the condition does not name, where nothing is asked for."""
     if columns is None:
-        keys = {right for _, right in equal.pairs} if equal else set()
-        shapes = {place.right} if place and isinstance(place.right, str) else set()
+        keys = {right for _, right in equal.pairs} if equal is not None else set()
+        shapes = {place.right} if place is not None and isinstance(place.right, str) else set()
         return tuple((field, field) for field in table.names if field not in keys | shapes)
     if isinstance(columns, str):
         raise ColumnError(
@@ -307,14 +311,18 @@ def _brought(
         )
     pairs = columns.items() if isinstance(columns, Mapping) else [(old, old) for old in columns]
     for _, old in pairs:
-        _table_field(table, old, name)
+        if old not in table.names:
+            raise missing_column(WHERE, old, table.names, side=name, by="columns")
     return tuple(pairs)
 
 
 def _check_clashes(join: Join) -> None:
     names = [field.name for field in join.added]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    clash = sorted(set(names) & set(join.events.names)) or twice
+    ours = {name.casefold() for name in join.events.names}  # Spark does not tell cases apart
+    folded = [name.casefold() for name in names]
+    clash = sorted(name for name in names if name.casefold() in ours) or sorted(
+        name for name in names if folded.count(name.casefold()) > 1
+    )
     if clash:
         raise ColumnError(
             WHERE,

@@ -76,6 +76,7 @@ def join_table(
     geometry, another SRID than the table's), without a value to compare (null, NaN) and with null
     or NaN keys match nothing: left and anti joins keep them, and the query's metrics count them.
     """
+    _check_sides(events, table)
     cache = Full() if cache is None else cache
     join = check(events.schema, table, on=on, how=how, columns=columns)
     if plan not in (None, "workers", "native"):
@@ -100,6 +101,20 @@ def join_table(
             todo="Use plan='native', or write it once: table = rm.snapshot(df, path).",
         )
     return join_in_workers(events, join, cache, _folder(events, cache))
+
+
+def _check_sides(events: object, table: object) -> None:
+    if isinstance(table, Source) and isinstance(events, DataFrame):
+        return
+    swapped = isinstance(events, Source) or isinstance(table, DataFrame)
+    raise DefinitionError(
+        WHERE,
+        "the events must be a DataFrame and the table one of rm.tables",
+        there=f"they are of types {type(events).__name__} and {type(table).__name__}",
+        todo="Write join_table(events, rm.tables.frame(df), ...)."
+        if swapped
+        else 'Write join_table(events, rm.tables.geojson("shapes.geojson"), ...) or the like.',
+    )
 
 
 def _incremental(events: DataFrame, join: Join, cache: Incremental, plan: Plan | None) -> DataFrame:

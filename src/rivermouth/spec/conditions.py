@@ -50,6 +50,12 @@ def point(x: str, y: str) -> Point:
 
     A row in which either is null, NaN or infinite has no place and matches nothing.
     """
+    if not (isinstance(x, str) and isinstance(y, str)):
+        raise ConditionError(
+            "point",
+            f"{x!r} and {y!r} are not names of columns",
+            todo='Write names, as in rm.point("lon", "lat").',
+        )
     return Point(x, y)
 
 
@@ -58,6 +64,21 @@ Geometry = str | Point
 
 class Condition:
     """What a pair must satisfy; two conditions are combined with ``&``."""
+
+    def __bool__(self) -> bool:
+        raise ConditionError(
+            "on",
+            "a condition is neither true nor false by itself",
+            there="`and`, `or`, `not` and `if` ask for that",
+            todo='Combine with &, as in rm.equal("city") & rm.within(...).',
+        )
+
+    def __or__(self, other: object) -> Condition:
+        raise ConditionError(
+            "|",
+            "conditions are combined with & only",
+            todo="Join twice and put the results together with union.",
+        )
 
     def __and__(self, other: Condition) -> Condition:
         one, two = split(self), split(other)
@@ -69,7 +90,9 @@ class Condition:
                 there=f"{searches[0]} and {searches[1]}",
                 todo="Join twice, or keep one of them and filter the result.",
             )
-        pairs = tuple(pair for equal in (one.equal, two.equal) if equal for pair in equal.pairs)
+        pairs = tuple(
+            pair for equal in (one.equal, two.equal) if equal is not None for pair in equal.pairs
+        )
         equal = Equal(tuple(dict.fromkeys(pairs))) if pairs else None
         return combine(equal, searches[0] if searches else None)
 
@@ -90,6 +113,9 @@ class Topology(Condition):
     right: Geometry
     pattern: str | None = None
 
+    def __post_init__(self) -> None:
+        _check_places(self.predicate, self.left, self.right)
+
 
 @dataclass(frozen=True)
 class Near(Condition):
@@ -99,6 +125,9 @@ class Near(Condition):
     right: Geometry
     limit: float
     metric: Metric
+
+    def __post_init__(self) -> None:
+        _check_places("dwithin", self.left, self.right)
 
 
 @dataclass(frozen=True)
@@ -110,6 +139,19 @@ class Nearest(Condition):
     k: int
     metric: Metric
     limit: float | None
+
+    def __post_init__(self) -> None:
+        _check_places("nearest", self.left, self.right)
+
+
+def _check_places(where: str, *places: object) -> None:
+    for place in places:
+        if not isinstance(place, (str, Point)):
+            raise ConditionError(
+                where,
+                f"{place!r} does not name a place",
+                todo='Name a column of shapes, or two of numbers as in rm.point("lon", "lat").',
+            )
 
 
 Place = Topology | Near | Nearest
@@ -411,8 +453,9 @@ def _bound(where: str, distance: float | None, meters: float | None) -> tuple[fl
     if distance is not None and meters is not None:
         raise ConditionError(where, "both distance= and meters= are given", todo="Give one.")
     bound, metric = (distance, "planar") if meters is None else (meters, "sphere")
-    if bound is not None and not (math.isfinite(bound) and bound >= 0):
+    is_number = isinstance(bound, (int, float)) and not isinstance(bound, bool)
+    if bound is not None and not (is_number and math.isfinite(bound) and bound >= 0):
         raise ConditionError(
-            where, f"the bound is {bound}", todo="Give a finite number that is not negative."
+            where, f"the bound is {bound!r}", todo="Give a finite number that is not negative."
         )
     return (None if bound is None else float(bound)), metric  # type: ignore[return-value]

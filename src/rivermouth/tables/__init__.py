@@ -32,8 +32,9 @@ def frame(df: Any) -> FrameTable:
     For conditions that only the workers' plan can do, write the frame down once and use what
     that gives: ``table = rm.snapshot(df, path)``.
     """
-    from rivermouth.tables.spark_frame import FrameTable
+    from rivermouth.tables.spark_frame import FrameTable, check_is_batch
 
+    check_is_batch(df)
     return FrameTable(df)
 
 

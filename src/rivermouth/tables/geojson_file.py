@@ -86,7 +86,10 @@ def _documents(raw: bytes) -> list[Any]:
         return [json.loads(raw)]
     except UnicodeDecodeError as error:
         raise TableInvalid(
-            WHERE, "the file is not UTF-8", there=str(error), todo="Save it as UTF-8."
+            WHERE,
+            "the file is not UTF-8",
+            there=str(error),
+            todo="Save it as UTF-8; other formats have functions of their own in rm.tables.",
         ) from None
     except json.JSONDecodeError as error:
         lines = raw.replace(b"\x1e", b"").splitlines()

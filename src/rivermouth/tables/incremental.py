@@ -137,10 +137,10 @@ class IncrementalCache:
         self._chunks = Chunks(pa.schema([wanted.table.field(name) for name in wanted.columns]))
         self._scale = (
             runs.scale_of(*(side.field(name).type for side, name in _ranged(wanted)))
-            if wanted.range
+            if wanted.range is not None
             else None
         )
-        sort = wanted.range.right if wanted.range else None
+        sort = wanted.range.right if wanted.range is not None else None
         self._question = Question(
             wanted.source, wanted.equal, wanted.columns, wanted.table, sort, self._scale
         )
@@ -254,7 +254,9 @@ class IncrementalCache:
         return np.flatnonzero(usable), known, low, high
 
     def _key_columns(self, left: Columns, records: Ints) -> dict[str, pa.Array]:
-        names = [name for name, _ in self._wanted.equal.pairs] if self._wanted.equal else []
+        names = (
+            [name for name, _ in self._wanted.equal.pairs] if self._wanted.equal is not None else []
+        )
         if names and len(records) == len(left[names[0]]):
             return {name: left[name] for name in names}
         index = pa.array(records)

@@ -80,7 +80,7 @@ def columns_of(
     """What all records ask for, by the names that `Probes` has; null where nothing can match."""
     columns = {
         f"key{number}": _comparable("equal", left[name], table.field(right).type, where)
-        for number, (name, right) in enumerate(equal.pairs if equal else ())
+        for number, (name, right) in enumerate(equal.pairs if equal is not None else ())
     }
     if span is not None:
         columns.update(_sought(left, span, table, where))

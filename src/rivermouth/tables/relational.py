@@ -135,7 +135,7 @@ def answer(
     """The statement that gives ``n``, then `columns`, by record and then in the table's order."""
     on = [
         relation.columns[right].compares("=", f"l.key{number}")
-        for number, (_, right) in enumerate(equal.pairs if equal else ())
+        for number, (_, right) in enumerate(equal.pairs if equal is not None else ())
     ]
     match span:
         case AsOf(right=right):

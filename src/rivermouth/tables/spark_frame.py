@@ -62,6 +62,16 @@ class FrameTable:
         )
 
 
+def check_is_batch(frame: Any) -> None:
+    """Refuse a stream: a table is there as a whole."""
+    if getattr(frame, "isStreaming", False):
+        raise PlanError(
+            WHERE,
+            "a streaming frame is not a table",
+            todo="Read it with spark.read, or write it down and read that.",
+        )
+
+
 def _field(name: str, kind: Any) -> pa.Field:
     if isinstance(kind, str):
         if kind in _PLAIN or kind.startswith("string"):

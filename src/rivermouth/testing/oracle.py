@@ -243,8 +243,8 @@ def _brought(
     if columns is not None:
         return {name: name for name in columns}
     equal, place, _ = split(on)
-    named = {right for _, right in equal.pairs} if equal else set()
-    named |= _columns_of(place) if place else set()
+    named = {right for _, right in equal.pairs} if equal is not None else set()
+    named |= _columns_of(place) if place is not None else set()
     return {name: name for row in table[:1] for name in row if name not in named}
 
 

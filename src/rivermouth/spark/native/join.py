@@ -58,7 +58,9 @@ def refuse(join: Join) -> None:
             WHERE,
             f"plan='native' cannot do this join: {what}",
             there="it finds points in polygons, points near points (dwithin), ranges, equal keys",
-            todo="Use plan='workers', which knows every condition.",
+            todo="Use plan='workers', which knows every condition."
+            if getattr(join.source, "frame", None) is None
+            else "Write the frame once, table = rm.snapshot(df, path), and use plan='workers'.",
         )
 
 

@@ -65,7 +65,7 @@ class KeyedRows:
     @classmethod
     def of(cls, join: Join, **more: Any) -> Self:
         """What `join` needs."""
-        pairs = join.equal.pairs if join.equal else ()
+        pairs = join.equal.pairs if join.equal is not None else ()
         return cls(
             table=join.source.name,
             equal=join.equal,

@@ -181,7 +181,9 @@ def _types(
     equal: Equal | None, span: Range | None, kinds: Mapping[str, Kind], probes: Probes
 ) -> dict[str, str]:
     """The type in which each of the probes' columns is given to the statement."""
-    rights = {f"key{n}": right for n, (_, right) in enumerate(equal.pairs if equal else ())}
+    rights = {
+        f"key{n}": right for n, (_, right) in enumerate(equal.pairs if equal is not None else ())
+    }
     return {
         name: kinds[rights.get(name) or span.right].sent  # type: ignore[union-attr]
         for name in probes.columns

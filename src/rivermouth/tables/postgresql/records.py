@@ -99,7 +99,7 @@ def _by_key(rows: npt.NDArray[np.int64], asked: Mapping[str, pa.Array]) -> npt.N
 
 
 def _pairs(equal: Equal | None) -> tuple[tuple[str, str], ...]:
-    return equal.pairs if equal else ()
+    return equal.pairs if equal is not None else ()
 
 
 def _spelt(column: pa.Array, kind: Kind) -> pa.Array:

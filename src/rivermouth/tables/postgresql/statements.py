@@ -152,7 +152,7 @@ def statement(
     parameters |= table.parameters
     on = [
         sql.SQL("{} = {}").format(table.columns[name].key("t"), sql.Identifier("l", f"key{number}"))
-        for number, (_, name) in enumerate(equal.pairs if equal else ())
+        for number, (_, name) in enumerate(equal.pairs if equal is not None else ())
     ]
     if place is None:
         body = _by_value(table, span, columns, on)

@@ -230,7 +230,7 @@ def test_text_that_is_not_json_is_said_with_its_place(written):
         written(raw=b"shape;name\n1;2").schema()
     with pytest.raises(TableInvalid, match="line 3 is not JSON; Expecting"):
         written(raw=json.dumps(feature(POINT)).encode() + b'\n\n{"type": }').schema()
-    with pytest.raises(TableInvalid, match=r"the file is not UTF-8; .* Save it as UTF-8; ":
+    with pytest.raises(TableInvalid, match=r"the file is not UTF-8; .* Save it as UTF-8; "):
         written(raw='{"name": "Zürich"}'.encode("latin-1")).schema()
 
 

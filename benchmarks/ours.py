@@ -1,31 +1,34 @@
-"""The process that runs `cases` in one Spark session: ``python -m benchmarks.ours CORES``."""
+"""The process that runs our cases in one Spark session: ``python -m benchmarks.ours CORES``."""
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from benchmarks import streams
-from benchmarks.cases import CASES
+from benchmarks import cases, keyed_cases, streams
 from benchmarks.harness import CACHE
 from benchmarks.runner import Runner, serve
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+
+CASES = cases.CASES | keyed_cases.CASES
 
 
-def start(*, cores: int) -> Runner:
-    """A session of so many cores as a runner."""
-    return Runner(__spec__.name, str(cores), name=f"ours-{cores}")
+def start(*, cores: int, conf: Mapping[str, str] | None = None) -> Runner:
+    """A session of so many cores as a runner; `conf` goes before `streams.CONF`."""
+    return Runner(__spec__.name, str(cores), json.dumps(conf or {}), name=f"ours-{cores}")
 
 
-def main(cores: str) -> None:
+def main(cores: str, conf: str) -> None:
     """The process itself: answers ``{"case", "options", "folder", "files", "count"}``."""
     from rivermouth.spark.session import local_session
 
-    spark = local_session("bench", cores=int(cores), conf=streams.CONF)
+    spark = local_session("bench", cores=int(cores), conf=streams.CONF | json.loads(conf))
 
     @cache  # a frame defined once loads its table once, as a stream that runs for days does
     def defined(case: str, options: str, folder: str, files: int) -> DataFrame:
@@ -36,10 +39,19 @@ def main(cores: str) -> None:
         frame = defined(request["case"], options, request["folder"], request["files"])
         if names := request.get("count"):
             frame = streams.counted(frame, "district", names)
-        return streams.drain(frame, CACHE / "checkpoints")
+        return streams.drain(frame, CACHE / "checkpoints", look=_cache)
 
     serve(answer, {"spark": spark.version})
     spark.stop()
+
+
+def _cache(query: StreamingQuery) -> dict[str, Any]:
+    """What an incremental cache did, if there is one."""
+    import rivermouth as rm
+
+    held = [operator["cache"] for operator in rm.metrics(query)["operators"].values()]
+    counts = ("hit_ratio", "loads", "entries", "workers")
+    return {"cache": {name: one[name] for name in counts} for one in held if one}
 
 
 if __name__ == "__main__":

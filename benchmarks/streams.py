@@ -9,11 +9,13 @@ import shutil
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 #: the same for us and for peers
 CONF = {
@@ -46,8 +48,15 @@ def counted(frame: DataFrame, column: str, values: list[str]) -> DataFrame:
     return frame.observe("counts", *counts)
 
 
-def drain(frame: DataFrame, scratch: Path) -> dict[str, Any]:
-    """Run the stream to its end: wall seconds, rows in and out, and sums of what it `counted`."""
+def drain(
+    frame: DataFrame,
+    scratch: Path,
+    look: Callable[[StreamingQuery], Mapping[str, Any]] = lambda _: {},
+) -> dict[str, Any]:
+    """Run the stream to its end: wall seconds, rows in and out, and sums of what it `counted`.
+
+    What `look` sees in the query that has ended goes with them.
+    """
     scratch.mkdir(parents=True, exist_ok=True)
     checkpoint = tempfile.mkdtemp(dir=scratch)
     start = time.perf_counter()
@@ -71,4 +80,5 @@ def drain(frame: DataFrame, scratch: Path) -> dict[str, Any]:
         "rows_in": sum(batch.numInputRows for batch in batches),
         "rows_out": sum(batch.sink.numOutputRows for batch in batches),
         "counts": dict(counts),
+        **look(query),
     }

@@ -72,9 +72,10 @@ class Environment:
         """
         if self.is_made:
             return self
-        _run(sys.executable, "-m", "venv", str(self.folder / "venv"))
-        pip = (str(self.python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
-        _run(*pip, *self.packages)
+        if self.packages:
+            _run(sys.executable, "-m", "venv", str(self.folder / "venv"))
+            pip = (str(self.python), "-m", "pip", "install", "--quiet")
+            _run(*pip, "--disable-pip-version-check", *self.packages)
         for jar in self.jars:
             out = f"-DoutputDirectory={self.folder / 'jars'}"
             _run("mvn", "-B", "-q", COPY, f"-Dartifact={jar}", out)

@@ -1,0 +1,179 @@
+"""Tables of keys and of ranges, and the streams that ask for them: seeded, made once, with truth.
+
+A table lies in a Parquet file and, row for row the same, in a PostgreSQL where a case needs one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import psycopg
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from benchmarks.events import GROUPS
+from benchmarks.harness import CACHE, SEED
+from benchmarks.peers.environment import Environment
+from benchmarks.runner import Runner
+from benchmarks.zipf import Zipf
+
+Ints = npt.NDArray[np.int64]
+
+JDBC = Environment("postgresql-jdbc", packages=(), jars=("org.postgresql:postgresql:42.7.7",))
+GAP = 977  #: between two ids: a table of ids without gaps would be an easier one
+PER_KEY, APART = 32, 1000  #: of a table of ranges: rows a key, and the mean step between its values
+REACH = 2 * APART  #: each way: about four rows a probe
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A folder of files, one a micro-batch; how many rows go in and should come out of each."""
+
+    folder: Path
+    rows: Sequence[int]
+    out: Sequence[int]
+
+    def case(
+        self, runner: Runner, name: str, *, files: int, store: int | None = None, **options: Any
+    ) -> Callable[[], dict[str, float]]:
+        """A run of a case of `keyed_cases` over the first files, its rows counted.
+
+        `store` is the process of a server whose CPU time is reported beside the runner's.
+        """
+        from benchmarks.harness import cpu_seconds
+
+        def once() -> dict[str, float]:
+            before = cpu_seconds(store) if store else 0.0
+            found = runner.measure(
+                case=name, folder=str(self.folder), files=files, options=options
+            )
+            asked = {"store_cpu_s": cpu_seconds(store) - before} if store else {}
+            truth = sum(self.rows[:files]), sum(self.out[:files])
+            if (found["rows_in"], found["rows_out"]) != truth:
+                raise AssertionError(f"{name} {options}: {found}, the truth is {truth}")
+            million = found["rows_in"] / 1e6
+            return {
+                "cpu_s_per_million": found["cpu_s"] / million,
+                "rows_per_s": found["rows_in"] / found["wall_s"],
+                "wall_s_per_million": found["wall_s"] / million,
+                **{key: value / million for key, value in asked.items()},
+                **found.get("cache", {}),
+            }
+
+        return once
+
+
+def items(rows: int) -> Path:
+    """A Parquet file of ids in no order, each with a short name."""
+    path = CACHE / "tables" / f"items-{rows}.parquet"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        number = pa.array(np.random.default_rng(SEED).permutation(rows))
+        name = pc.binary_join_element_wise("item", number.cast("string"), " ")
+        pq.write_table(pa.table({"id": pc.multiply(number, GAP), "name": name}), path)
+    return path
+
+
+def items_in(url: str, rows: int) -> None:
+    """The same table as ``items`` of a PostgreSQL."""
+    _make(
+        url,
+        "CREATE TABLE items AS SELECT n::int8 * %d AS id, 'item ' || n AS name"
+        " FROM generate_series(0, %d) AS n" % (GAP, rows - 1),
+        "ALTER TABLE items ADD PRIMARY KEY (id)",
+        "VACUUM ANALYZE items",
+    )
+
+
+def even(table: int, batch: int, files: int) -> Stream:
+    """Keys of `items`, each as likely as any other."""
+    random = np.random.default_rng((SEED, 1))
+    parts = [{"key": random.integers(0, table, batch) * GAP} for _ in range(files)]
+    return _written(f"even-{table}-{batch}-{files}", parts, [batch] * files)
+
+
+def skewed(table: int, batch: int, files: int, *, z: float, absent: int) -> Stream:
+    """Keys of `items` by Zipf's law, of which `absent` tenths (of the keys) are not there."""
+    zipf = Zipf(z, table)
+    parts, out = [], []
+    for number in range(files):
+        key = zipf.draw(batch, stream=number)
+        gone = key % 10 < absent  # it depends on the key, so that it stays so
+        parts.append({"key": key * GAP + gone})
+        out.append(int(batch - gone.sum()))
+    return _written(f"skewed-{table}-{batch}-{files}-{z}-{absent}", parts, out)
+
+
+def slices(power: int) -> Path:
+    """A Parquet file of 2^power rows: `PER_KEY` values for each key, in no order, with a delay."""
+    path = CACHE / "tables" / f"slices-{power}.parquet"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(_slices(power), path)
+    return path
+
+
+def _slices(power: int) -> pa.Table:
+    random, rows = np.random.default_rng((SEED, power)), 1 << power
+    return pa.table(
+        {
+            "road": random.integers(0, rows // PER_KEY, rows),
+            "slot": random.integers(0, PER_KEY * APART, rows),
+            "delay": random.integers(0, 600, rows).astype(np.float64),
+        }
+    )
+
+
+def slices_in(url: str, power: int) -> None:
+    """The same table as ``slices_POWER`` of a PostgreSQL, indexed as the question needs it."""
+    name, table = f"slices_{power}", pq.read_table(slices(power))
+    rows = zip(*(table[column].to_pylist() for column in table.column_names), strict=True)
+    _make(url, f"CREATE TABLE {name} (road int8, slot int8, delay float8)")
+    with (
+        psycopg.connect(url) as connection,
+        connection.cursor().copy(f"COPY {name} FROM STDIN (FORMAT BINARY)") as copy,
+    ):
+        copy.set_types(["int8", "int8", "float8"])
+        for row in rows:
+            copy.write_row(row)
+    _make(url, f"CREATE INDEX ON {name} (road, slot)", f"VACUUM ANALYZE {name}")
+
+
+def probes(power: int, batch: int, files: int) -> Stream:
+    """Roads and times that ask `slices`; the truth by sorting and counting."""
+    table, width = pq.read_table(slices(power)), 4 * PER_KEY * APART
+    known = np.sort(table["road"].to_numpy() * width + table["slot"].to_numpy())
+    random, parts, out = np.random.default_rng((SEED, power, 1)), [], []
+    for _ in range(files):
+        road = random.integers(0, (1 << power) // PER_KEY, batch)
+        at = random.integers(0, PER_KEY * APART, batch)
+        low = np.searchsorted(known, road * width + np.maximum(at - REACH, 0))
+        high = np.searchsorted(known, road * width + at + REACH, side="right")
+        parts.append({"road": road, "at": at})
+        out.append(int((high - low).sum()))
+    return _written(f"probes-{power}-{batch}-{files}", parts, out)
+
+
+def _written(name: str, parts: Sequence[dict[str, Ints]], out: Sequence[int]) -> Stream:
+    folder = CACHE / "keyed" / name
+    if not (folder / "_made").exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        for number, part in enumerate(parts):
+            size = len(next(iter(part.values())))
+            table = pa.table({**part, "speed": np.arange(size) % 97 / 7})
+            group = -(-size // GROUPS)
+            pq.write_table(table, folder / f"part-{number:03d}.parquet", row_group_size=group)
+        (folder / "_made").touch()
+    return Stream(folder, [len(next(iter(part.values()))) for part in parts], out)
+
+
+def _make(url: str, *statements: str) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        for statement in statements:
+            connection.execute(statement)

@@ -32,9 +32,7 @@ def cases(runner: Runner, url: str, rows: int, stream: keyed.Stream) -> dict[str
         "workers": stream.case(runner, "equal", files=every, table=table, plan="workers"),
         "native": stream.case(runner, "equal", files=1, table=table, plan="native"),
         "spark_cached": stream.case(runner, "spark_equal", files=few, table=table),
-        "spark_jdbc": stream.case(
-            runner, "spark_jdbc", files=1, url=url, most=rows * keyed.GAP
-        ),
+        "spark_jdbc": stream.case(runner, "spark_jdbc", files=1, url=url, most=rows * keyed.GAP),
     }
 
 

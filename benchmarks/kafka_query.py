@@ -38,7 +38,7 @@ def joined(records: DataFrame, *, table: Path, plan: Literal["native", "workers"
 
     return _encoded(
         rm.join_table(
-            _decoded(records),
+            _decoded(records, "sent long, lon double, lat double"),
             rm.tables.geojson(str(table)),
             on=rm.within(rm.point("lon", "lat"), "geometry"),
             how="left",
@@ -48,12 +48,29 @@ def joined(records: DataFrame, *, table: Path, plan: Literal["native", "workers"
     )
 
 
+def named(records: DataFrame, *, table: Path, plan: Literal["native", "workers"]) -> DataFrame:
+    """Our join: a record's ``item`` with the ``name`` that a Parquet file has for it."""
+    import rivermouth as rm
+
+    return _encoded(
+        rm.join_table(
+            _decoded(records, "sent long, item long"),
+            rm.tables.parquet(str(table)),
+            on=rm.equal({"item": "id"}),
+            how="left",
+            columns=["name"],
+            plan=plan,
+        )
+    )
+
+
 def cases(table: Path) -> dict[str, Case]:
-    """The cases by name."""
+    """The cases by name: places for a table of shapes, equal keys for one of Parquet."""
+    join = named if table.suffix == ".parquet" else joined
     return {
         "bare": bare,
-        "native": partial(joined, table=table, plan="native"),
-        "workers": partial(joined, table=table, plan="workers"),
+        "native": partial(join, table=table, plan="native"),
+        "workers": partial(join, table=table, plan="workers"),
     }
 
 
@@ -96,10 +113,10 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _decoded(records: DataFrame) -> DataFrame:
+def _decoded(records: DataFrame, fields: str) -> DataFrame:
     from pyspark.sql import functions as sf
 
-    value = sf.from_json(sf.col("value").cast("string"), "sent long, lon double, lat double")
+    value = sf.from_json(sf.col("value").cast("string"), fields)
     return records.select("key", value.alias("value")).select("key", "value.*")
 
 

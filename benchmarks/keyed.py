@@ -5,8 +5,10 @@ A table lies in a Parquet file and, row for row the same, in a PostgreSQL where 
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +17,11 @@ import numpy.typing as npt
 import psycopg
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.csv as csv
 import pyarrow.parquet as pq
 
 from benchmarks.events import GROUPS
-from benchmarks.harness import CACHE, SEED
+from benchmarks.harness import CACHE, SEED, cpu_seconds
 from benchmarks.peers.environment import Environment
 from benchmarks.runner import Runner
 from benchmarks.zipf import Zipf
@@ -46,13 +49,10 @@ class Stream:
 
         `store` is the process of a server whose CPU time is reported beside the runner's.
         """
-        from benchmarks.harness import cpu_seconds
 
         def once() -> dict[str, float]:
             before = cpu_seconds(store) if store else 0.0
-            found = runner.measure(
-                case=name, folder=str(self.folder), files=files, options=options
-            )
+            found = runner.measure(case=name, folder=str(self.folder), files=files, options=options)
             asked = {"store_cpu_s": cpu_seconds(store) - before} if store else {}
             truth = sum(self.rows[:files]), sum(self.out[:files])
             if (found["rows_in"], found["rows_out"]) != truth:
@@ -98,16 +98,22 @@ def even(table: int, batch: int, files: int) -> Stream:
     return _written(f"even-{table}-{batch}-{files}", parts, [batch] * files)
 
 
-def skewed(table: int, batch: int, files: int, *, z: float, absent: int) -> Stream:
-    """Keys of `items` by Zipf's law, of which `absent` tenths (of the keys) are not there."""
-    zipf = Zipf(z, table)
+def skewed(table: int, batch: int, files: int, *, z: float, absent: int, part: int = 0) -> Stream:
+    """Keys of `items` by Zipf's law, of which `absent` tenths (of the keys) are not there.
+
+    `part` tells independent streams apart.
+    """
+    zipf = _zipf(z, table)
     parts, out = [], []
     for number in range(files):
-        key = zipf.draw(batch, stream=number)
+        key = zipf.draw(batch, stream=1000 * part + number)
         gone = key % 10 < absent  # it depends on the key, so that it stays so
         parts.append({"key": key * GAP + gone})
         out.append(int(batch - gone.sum()))
-    return _written(f"skewed-{table}-{batch}-{files}-{z}-{absent}", parts, out)
+    return _written(f"skewed-{table}-{batch}-{files}-{z}-{absent}-{part}", parts, out)
+
+
+_zipf = cache(Zipf)
 
 
 def slices(power: int) -> Path:
@@ -133,15 +139,14 @@ def _slices(power: int) -> pa.Table:
 def slices_in(url: str, power: int) -> None:
     """The same table as ``slices_POWER`` of a PostgreSQL, indexed as the question needs it."""
     name, table = f"slices_{power}", pq.read_table(slices(power))
-    rows = zip(*(table[column].to_pylist() for column in table.column_names), strict=True)
+    lines = io.BytesIO()
+    csv.write_csv(table, lines, csv.WriteOptions(include_header=False))
     _make(url, f"CREATE TABLE {name} (road int8, slot int8, delay float8)")
     with (
         psycopg.connect(url) as connection,
-        connection.cursor().copy(f"COPY {name} FROM STDIN (FORMAT BINARY)") as copy,
+        connection.cursor().copy(f"COPY {name} FROM STDIN (FORMAT CSV)") as copy,
     ):
-        copy.set_types(["int8", "int8", "float8"])
-        for row in rows:
-            copy.write_row(row)
+        copy.write(lines.getbuffer())
     _make(url, f"CREATE INDEX ON {name} (road, slot)", f"VACUUM ANALYZE {name}")
 
 

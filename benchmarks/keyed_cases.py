@@ -37,9 +37,7 @@ def equal(events: DataFrame, *, table: str, plan: str) -> DataFrame:
     import rivermouth as rm
 
     source = rm.tables.parquet(table)
-    return rm.join_table(
-        events, source, on=rm.equal({"key": "id"}), columns=["name"], plan=plan
-    )
+    return rm.join_table(events, source, on=rm.equal({"key": "id"}), columns=["name"], plan=plan)
 
 
 def spark_equal(events: DataFrame, *, table: str) -> DataFrame:
@@ -96,9 +94,7 @@ def by_record(events: DataFrame, *, url: str) -> DataFrame:
 # -- between
 
 
-def between(
-    events: DataFrame, *, table: str, plan: str, index: str | None = None
-) -> DataFrame:
+def between(events: DataFrame, *, table: str, plan: str, index: str | None = None) -> DataFrame:
     """Our join on a full cache."""
     import rivermouth as rm
 
@@ -162,9 +158,7 @@ def _items(events: DataFrame, url: str, held: Any) -> DataFrame:
     import rivermouth as rm
 
     source = rm.tables.postgres(url, "items")
-    return rm.join_table(
-        events, source, on=rm.equal({"key": "id"}), columns=["name"], cache=held
-    )
+    return rm.join_table(events, source, on=rm.equal({"key": "id"}), columns=["name"], cache=held)
 
 
 @cache  # one copy in Spark's cache, read before any stream starts

@@ -1,4 +1,6 @@
-"""End-to-end latency, Kafka to Spark to Kafka: ``python -m benchmarks.latency``.
+"""End-to-end latency, Kafka to Spark to Kafka: ``python -m benchmarks.latency [--table keys]``.
+
+Points in the districts of Beijing, or keys in a table of a million rows.
 
 Latency is a record's arrival at a consumer of the second topic less its send time at the producer
 of the first, on one clock. The harness's own share is measured in the same run: producer to
@@ -22,7 +24,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import shapely
 
-from benchmarks import harness, kafka
+from benchmarks import harness, kafka, keyed
 from benchmarks.events import DISTRICTS, TDRIVE, districts
 from benchmarks.kafka_query import cases, session, start
 from benchmarks.kafka_traffic import RecordsMissing, Topics, Traffic, create_topics, write_bodies
@@ -36,6 +38,7 @@ Arrivals = Sequence[Mapping[str, Any]]
 ALONE = "kafka alone"
 BARE, NATIVE = "bare, real-time", "native, real-time"
 POINTS = 20_000  #: different records; they are sent in turn
+KEYS = 1_000_000  #: rows of the table of keys
 WARM = 2.0  #: seconds at the start of each run that do not count
 
 
@@ -68,15 +71,25 @@ TURNS: dict[str, Setting] = {
 
 
 @dataclass(frozen=True)
+class Sample:
+    """What is sent, the table it meets, and the value that each record must bring from it."""
+
+    table: Path
+    bodies: Sequence[Mapping[str, float]]
+    brings: str
+    truth: Sequence[str | None]
+    data: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
 class Bench:
     """All that stays the same from run to run."""
 
     spark: SparkSession
     bootstrap: str
     folder: Path
-    table: Path
+    sample: Sample
     bodies: Path
-    truth: Sequence[str | None]
     rate: float
 
     def alone(self, *, seconds: float) -> dict[str, float]:
@@ -115,7 +128,7 @@ class Bench:
     def _running(self, setting: Setting, topics: Topics) -> Iterator[Callable[[], bool]]:
         query = start(
             self.spark,
-            cases(self.table)[setting.case],
+            cases(self.sample.table)[setting.case],
             bootstrap=self.bootstrap,
             topics=topics,
             checkpoint=self.folder / topics.target,
@@ -136,9 +149,9 @@ class Bench:
         if setting.case == "bare":
             return
         for arrival in arrivals:
-            expected = self.truth[arrival["number"] % len(self.truth)]
-            if arrival.get("district") != expected:
-                raise AssertionError(f"{setting}: {arrival} should be in {expected}")
+            expected = self.sample.truth[arrival["number"] % len(self.sample.truth)]
+            if arrival.get(self.sample.brings) != expected:
+                raise AssertionError(f"{setting}: {arrival} should bring {expected}")
 
 
 def latencies(arrivals: Arrivals, *, warm: float) -> dict[str, float]:
@@ -167,23 +180,39 @@ def measure(
     return rows, [native / plain for native, plain in pairs]
 
 
-def sample(seed: int) -> tuple[list[dict[str, float]], list[str | None]]:
+def places() -> Sample:
     """Points of T-Drive, and the district that shapely finds each within."""
     table = pq.read_table(harness.data(TDRIVE), columns=["lon", "lat"])
-    chosen = np.random.default_rng(seed).choice(table.num_rows, POINTS, replace=False)
+    chosen = np.random.default_rng(harness.SEED).choice(table.num_rows, POINTS, replace=False)
     points = table.take(chosen)
     found: list[str | None] = [None] * POINTS
     for name, shape in zip(*districts(), strict=True):
         inside = shapely.contains_xy(shape, points["lon"].to_numpy(), points["lat"].to_numpy())
         for number in np.flatnonzero(inside):
             found[number] = name
-    return points.to_pylist(), found
+    about = {"points": TDRIVE, "table": DISTRICTS, "records": POINTS}
+    return Sample(harness.data(DISTRICTS), points.to_pylist(), "district", found, about)
+
+
+def keys() -> Sample:
+    """Keys of `keyed.items`, nine of ten of which are there, and their names."""
+    rows = np.random.default_rng(harness.SEED).integers(0, KEYS * 10 // 9, POINTS).tolist()
+    bodies = [{"item": row * keyed.GAP} for row in rows]
+    names = [f"item {row}" if row < KEYS else None for row in rows]
+    about = {"table": f"{KEYS:,} ids with names, seeded", "records": POINTS}
+    return Sample(keyed.items(KEYS), bodies, "name", names, about)
+
+
+#: by the word of the command line: what is sent, and what the result is called
+SAMPLES: dict[str, tuple[Callable[[], Sample], str]] = {
+    "districts": (places, "latency"),
+    "keys": (keys, "equality_latency"),
+}
 
 
 @contextmanager
-def prepared(*, rate: float) -> Iterator[Bench]:
+def prepared(*, rate: float, sample: Sample) -> Iterator[Bench]:
     """Broker, session and records, all gone at the end."""
-    bodies, truth = sample(harness.SEED)
     with (
         tempfile.TemporaryDirectory(prefix="rivermouth-latency-") as place,
         kafka.broker() as address,
@@ -195,9 +224,8 @@ def prepared(*, rate: float) -> Iterator[Bench]:
                 spark=spark,
                 bootstrap=address,
                 folder=folder,
-                table=harness.data(DISTRICTS),
-                bodies=write_bodies(folder / "bodies.jsonl", bodies),
-                truth=truth,
+                sample=sample,
+                bodies=write_bodies(folder / "bodies.jsonl", sample.bodies),
                 rate=rate,
             )
         finally:
@@ -215,7 +243,11 @@ def turns(bench: Bench, *, seconds: float) -> list[dict[str, Any]]:
 def restarted(bench: Bench) -> dict[str, int]:
     """What arrives of the native join, killed and started again."""
     return kill_and_restart(
-        bench.bootstrap, "native", table=bench.table, bodies=bench.bodies, folder=bench.folder
+        bench.bootstrap,
+        "native",
+        table=bench.sample.table,
+        bodies=bench.bodies,
+        folder=bench.folder,
     ).counts()
 
 
@@ -223,16 +255,19 @@ def main() -> None:
     """Measure, save, and print the table."""
     words = _arguments()
     runs, warmup, seconds = (1, 0, 2.0) if words.quick else (words.runs, 1, 4.0)
-    with prepared(rate=words.rate) as bench:
+    make, name = SAMPLES[words.table]
+    sample = make()
+    with prepared(rate=words.rate, sample=sample) as bench:
         rows, ratios = measure(bench, SETTINGS, runs=runs, warmup=warmup, seconds=seconds)
-        rows += [] if words.quick else turns(bench, seconds=3 * seconds)
-        restart = None if words.quick else restarted(bench)
+        whole = not words.quick and words.table == "districts"
+        rows += turns(bench, seconds=3 * seconds) if whole else []
+        restart = restarted(bench) if whole else None
     path = harness.save(
-        "latency",
+        name,
         rows,
         quick=words.quick,
         peers=kafka.versions(),
-        data={"points": TDRIVE, "table": DISTRICTS, "records": POINTS},
+        data=sample.data,
         seed=harness.SEED,
         conf={"rate": words.rate, "seconds": seconds, "warm": WARM, "partitions": 1, "cores": 2},
         settings={name: asdict(setting) for name, setting in (SETTINGS | TURNS).items()},
@@ -246,6 +281,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Latency from Kafka to Kafka, through each plan.")
     parser.add_argument("--quick", action="store_true", help="one short run each: a smoke test")
     parser.add_argument("--runs", type=int, default=5, help="measured runs of each case")
+    parser.add_argument("--table", choices=SAMPLES, default="districts", help="what it meets")
     parser.add_argument("--rate", type=float, default=1000, help="records a second")
     return parser.parse_args()
 

@@ -1,6 +1,6 @@
 """The results as Markdown tables and plots: ``python -m benchmarks.tables [--check]``.
 
-Between ``<!-- bench:NAME -->`` and ``<!-- /bench -->`` the README and docs/benchmarks.md show what
+Between ``<!-- bench:NAME -->`` and ``<!-- /bench -->`` the README and pages of docs/ show what
 the JSONs say; this command writes it there and draws the plots. With ``--check`` nothing is
 written, and a page that says something else than the JSONs is a failure.
 """
@@ -10,24 +10,27 @@ from __future__ import annotations
 import argparse
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks import keyed_tables as keyed
+from benchmarks.figures import Cells, Document, number, only, spread
 from benchmarks.harness import RESULTS, ROOT
 
 IMAGES = ROOT / "docs" / "img"
 #: the pages, and where the plots are as seen from them
-PAGES = {ROOT / "README.md": "docs/img", ROOT / "docs" / "benchmarks.md": "img"}
+PAGES = {
+    ROOT / "README.md": "docs/img",
+    ROOT / "docs" / "benchmarks.md": "img",
+    ROOT / "docs" / "caches.md": "img",
+}
 #: tables that have a plot of their name, and what it shows
 PICTURES = {
     "figure11": "Points per second of the plain loop, the R-tree and rivermouth",
     "growth": "Points per second against the table's rows and the polygons' vertices",
 }
 BLOCK = re.compile(r"(<!-- bench:(\w+) -->\n).*?(<!-- /bench -->)", re.DOTALL)
-
-Document = Mapping[str, Any]
-Cells = Sequence[Sequence[str]]  #: the first row is the head
 
 LABELS = {
     "scan": "Spark reads, nothing else",
@@ -50,7 +53,7 @@ LABELS = {
 def stream_table(result: Document) -> Cells:
     """CPU time on two cores, beside the floor that any Python join has."""
     rows = [row for row in result["rows"] if row["cores"] == 2]
-    floor = _only(rows, case="identity_with_district")["cpu_s_per_million"]
+    floor = only(rows, case="identity_with_district")["cpu_s_per_million"]
     size = number(rows[0]["rows"] / rows[0]["batches"])
     return [
         [
@@ -62,7 +65,7 @@ def stream_table(result: Document) -> Cells:
         *(
             [
                 LABELS[row["case"]],
-                f"{row['cpu_s_per_million']:.2f} {_spread(row, 'cpu_s_per_million')}",
+                f"{row['cpu_s_per_million']:.2f} {spread(row, 'cpu_s_per_million')}",
                 f"{row['cpu_s_per_million'] / floor:.2f}",
                 number(row["points_per_s"]),
             ]
@@ -110,7 +113,7 @@ def shapes_in_spark(result: Document) -> Cells:
         *(
             [
                 LABELS.get(row["case"], row["case"]),
-                f"{row['cpu_s_per_million']:.2f} {_spread(row, 'cpu_s_per_million')}",
+                f"{row['cpu_s_per_million']:.2f} {spread(row, 'cpu_s_per_million')}",
                 number(row["points_per_s"]),
             ]
             for row in result["rows"]
@@ -181,7 +184,7 @@ def _throughput(result: Document) -> str:
 
 
 def _delay(result: Document) -> str:
-    row = _only(result["rows"], case="native, real-time")
+    row = only(result["rows"], case="native, real-time")
     return (
         f"Kafka to Kafka in real-time mode: **{row['median_ms']:.1f} ms** at the median, "
         f"{result['ratio']['median']:.2f} x that of a bare projection."
@@ -203,11 +206,27 @@ TABLES: dict[str, tuple[str, Callable[[Document], Cells]]] = {
     "growth": ("growth", growth),
     "memory": ("memory", memory),
     "latency": ("latency", latency),
+    "equality": ("equality", keyed.equality),
+    "equality_latency": ("equality_latency", latency),
+    "incremental": ("incremental", keyed.incremental),
+    "hit_ratios": ("cache_hits", keyed.hit_ratios),
+    "ranges": ("ranges", keyed.ranges),
+    "range_growth": ("ranges", keyed.range_growth),
+    "tables6to8": ("ranges", keyed.tables6to8),
+    "figure13": ("figure13", keyed.figure13),
+    "table5": ("shares", keyed.table5),
 }
 
 
 #: results that another program leaves beside its own
-SCRIPTS = {"large_batches": "stream_table", "growth": "shapes", "shapes_in_spark": "shapes"}
+SCRIPTS = {
+    "large_batches": "stream_table",
+    "growth": "shapes",
+    "shapes_in_spark": "shapes",
+    "cache_hits": "cache",
+    "figure13": "ordered",
+    "equality_latency": "latency --table keys",
+}
 
 
 def render(name: str, results: Path = RESULTS, images: str = "img") -> str:
@@ -230,13 +249,6 @@ def fill(page: str, results: Path = RESULTS, images: str = "img") -> str:
     return BLOCK.sub(lambda block: block[1] + render(block[2], results, images) + block[3], page)
 
 
-def number(value: float | None) -> str:
-    """A rate, to three digits."""
-    if value is None:
-        return ""
-    return f"{float(f'{value:.3g}'):,.0f}" if value >= 100 else f"{value:.3g}"
-
-
 def _markdown(cells: Cells) -> str:
     head, *rows = cells
     rule = ["---", *["---:"] * (len(head) - 1)]
@@ -254,21 +266,11 @@ def _origin(result: Document) -> str:
     )
 
 
-def _spread(row: Mapping[str, Any], key: str) -> str:
-    low, high = row["spread"][key]
-    return f"({low:.2f}-{high:.2f})"
-
-
 def _beside(result: Document) -> list[tuple[dict[str, Any], dict[str, Any] | None]]:
     """Our rows, each with shapely's of the same question."""
     theirs = {row["title"]: row for row in result["rows"] if row["case"] == "shapely"}
     ours = [row for row in result["rows"] if row["case"] == "rivermouth"]
     return [(row, theirs.get(row["title"])) for row in ours]
-
-
-def _only(rows: Sequence[Mapping[str, Any]], **what: Any) -> Mapping[str, Any]:
-    (found,) = (row for row in rows if what.items() <= row.items())
-    return found
 
 
 def main(words: Sequence[str] | None = None) -> None:

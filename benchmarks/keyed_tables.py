@@ -1,0 +1,161 @@
+"""The tables about keys, ranges and caches: a result -> cells."""
+
+from __future__ import annotations
+
+from benchmarks.figures import Cells, Document, number, only, spread
+
+LABELS = {
+    "identity_with_name": "identity `mapInArrow` that adds a string column",
+    "workers": '**rivermouth**, `plan="workers"`',
+    "native": '**rivermouth**, `plan="native"`',
+    "spark_cached": "Spark's stream-static join, table in its cache",
+    "spark_broadcast": "the same, the table broadcast by a hint",
+    "spark_jdbc": "Spark's stream-static join, table read by JDBC",
+    "sorted": '**rivermouth**, `plan="workers"`, sorted (the default)',
+    "skiplist": "the paper's random skip list, as our index",
+    "ideal_skiplist": "the paper's ideal skip list, as our index",
+    "by_record": "a query per record",
+    "by_batch": "`rm.external()`: a statement per Arrow batch",
+    "lru, present": '`rm.incremental(policy="lru")`',
+    "s3fifo, present": '`rm.incremental(policy="s3fifo")`, the default',
+    "lru, mostly absent": '`policy="lru"`, nine keys of ten absent',
+    "s3fifo, mostly absent": '`policy="s3fifo"`, nine keys of ten absent',
+}
+WAYS = ("by_record", "skiplist", "ideal_skiplist", "sorted")
+
+
+def equality(result: Document) -> Cells:
+    """CPU and wall time by size of a micro-batch, beside the floor that any Python join has."""
+    table = result["rows"][0]["table_rows"]
+    lines = [
+        [f"`equal`, {table:,} rows", "rows a batch", "CPU-s per million rows", "to identity"]
+        + ["wall s per million", "to ours"]
+    ]
+    for row in result["rows"]:
+        same = [one for one in result["rows"] if one["batch_rows"] == row["batch_rows"]]
+        floor, ours = only(same, case="identity_with_name"), only(same, case="workers")
+        cpu = "cpu_s_per_million"
+        lines.append(
+            [
+                LABELS[row["case"]],
+                f"{row['batch_rows']:,}",
+                f"{row[cpu]:.2f} {spread(row, cpu)}",
+                number(row[cpu] / floor[cpu]),
+                f"{row['wall_s_per_million']:.2f}",
+                number(row["wall_s_per_million"] / ours["wall_s_per_million"]),
+            ]
+        )
+    return lines
+
+
+def ranges(result: Document) -> Cells:
+    """All ways at the size at which all were measured."""
+    power = only(result["rows"], case="native")["power"]
+    rows = [row for row in result["rows"] if row["power"] == power]
+    ours, cpu = only(rows, case="sorted"), "cpu_s_per_million"
+    return [
+        [f"`between`, 2^{power} rows", "CPU-s per million rows", "to ours", "rows/s", "ours to it"],
+        *(
+            [
+                LABELS[row["case"]],
+                f"{row[cpu]:.2f} {spread(row, cpu)}",
+                number(row[cpu] / ours[cpu]),
+                number(row["rows_per_s"]),
+                number(ours["rows_per_s"] / row["rows_per_s"]),
+            ]
+            for row in rows
+        ),
+    ]
+
+
+def range_growth(result: Document) -> Cells:
+    """Throughput against the table's rows, each probe meeting as many."""
+    rows = [row for row in result["rows"] if row["case"] == "sorted"]
+    first = rows[0]
+    return [
+        ["`between`, about four rows a probe", *(f"2^{row['power']}" for row in rows)],
+        ["rows/s", *(number(row["rows_per_s"]) for row in rows)],
+        ["to the first", *(f"{row['rows_per_s'] / first['rows_per_s']:.2f}" for row in rows)],
+        ["CPU-s per million rows", *(f"{row['cpu_s_per_million']:.2f}" for row in rows)],
+    ]
+
+
+def tables6to8(result: Document) -> Cells:
+    """Throughput as multiples of a query per record's, beside the paper's."""
+    powers = sorted({row["power"] for row in result["rows"] if row["case"] == "by_record"})
+    lines = [["Paper A, Tables 6 to 8", *(LABELS[way] for way in WAYS)]]
+    for power in powers:
+        of = {way: only(result["rows"], case=way, power=power) for way in WAYS}
+        for who, key in (("the paper, 8 workers", "paper_rows_per_s"), ("here", "rows_per_s")):
+            base = of["by_record"][key]
+            shown = [of[way][key] for way in WAYS]
+            cells = [f"{value / base:.1f}" if base and value else "" for value in shown]
+            lines.append([f"2^{power} rows, {who}", *cells])
+    return lines
+
+
+def incremental(result: Document) -> Cells:
+    """Hits, CPU and wall time with a cache and without."""
+    base = only(result["rows"], case="by_record")["rows_per_s"]
+    row = result["rows"][0]
+    head = f"Zipf 1.10 over {row['table_rows']:,} keys, {row['kept_rows']:,} kept per worker"
+    return [
+        [head, "hit ratio", "CPU-s per million", "the store's", "records/s", "to a query each"],
+        *(
+            [
+                LABELS[row["case"]],
+                f"{row['hit_ratio']:.3f}" if "hit_ratio" in row else "",
+                f"{row['cpu_s_per_million']:.2f}",
+                f"{row['store_cpu_s']:.2f}",
+                number(row["rows_per_s"]),
+                number(row["rows_per_s"] / base),
+            ]
+            for row in result["rows"]
+        ),
+    ]
+
+
+def hit_ratios(result: Document) -> Cells:
+    """The kernel's hit ratio by skew and policy, beside the share of the most frequent keys."""
+    skews = sorted({row["z"] for row in result["rows"]})
+    policies = list(dict.fromkeys(row["case"] for row in result["rows"]))
+    return [
+        ["policy", *(f"z = {z:.2f}" for z in skews)],
+        *(
+            [f"`{policy}`"]
+            + [f"{only(result['rows'], case=policy, z=z)['hit_ratio']:.3f}" for z in skews]
+            for policy in policies
+        ),
+    ]
+
+
+def table5(result: Document) -> Cells:
+    """Shares of the most frequent keys, the paper's and ours."""
+    shares = [f"{100 * share:g} %" for share in result["tops"]]
+    lines = [["Paper A, Table 5: accesses to the top", *shares]]
+    for row in result["rows"]:
+        for who in ("paper", "here"):
+            lines.append([f"z = {row['z']:.2f}, {who}", *(f"{x:.2f} %" for x in row[who])])
+    return lines
+
+
+def figure13(result: Document) -> Cells:
+    """Comparisons of one search, by way of counting."""
+    sizes = sorted({row["rows"] for row in result["rows"]})
+    ways = list(dict.fromkeys(row["counting"] for row in result["rows"]))
+    lines = [["Paper A, Figure 13: comparisons", *(f"2^{n.bit_length() - 1}" for n in sizes)]]
+    for way in ways:
+        of = {
+            case: [only(result["rows"], rows=n, case=case, counting=way) for n in sizes]
+            for case in ("skiplist", "ideal_skiplist")
+        }
+        for case, name in (("skiplist", "random"), ("ideal_skiplist", "ideal")):
+            lines.append([f"{way}: {name}", *(f"{row['mean']:.1f}" for row in of[case])])
+            varied = (f"{row['variance']:.3g}" for row in of[case])
+            lines.append([f"{way}: {name}, variance of ten builds", *varied])
+        fewer = (
+            f"{1 - ideal['mean'] / random['mean']:.0%}"
+            for random, ideal in zip(of["skiplist"], of["ideal_skiplist"], strict=True)
+        )
+        lines.append([f"{way}: fewer by (the paper: about 25 %)", *fewer])
+    return lines

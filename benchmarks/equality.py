@@ -1,4 +1,4 @@
-"""Equality on a full cache of ten million rows, beside its floor and Spark's own stream-static join.
+"""Equality on a full cache of ten million rows, beside its floor and Spark's own join.
 
 CPU seconds per million rows and wall time, in micro-batches of 100,000 rows and of 1,000,000. All
 cases take turns in one session, after ten micro-batches and more that do not count. Spark's own

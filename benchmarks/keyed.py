@@ -84,8 +84,8 @@ def items_in(url: str, rows: int) -> None:
     """The same table as ``items`` of a PostgreSQL."""
     _make(
         url,
-        "CREATE TABLE items AS SELECT n::int8 * %d AS id, 'item ' || n AS name"
-        " FROM generate_series(0, %d) AS n" % (GAP, rows - 1),
+        f"CREATE TABLE items AS SELECT n::int8 * {GAP} AS id, 'item ' || n AS name"
+        f" FROM generate_series(0, {rows - 1}) AS n",
         "ALTER TABLE items ADD PRIMARY KEY (id)",
         "VACUUM ANALYZE items",
     )

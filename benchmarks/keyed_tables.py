@@ -28,8 +28,14 @@ def equality(result: Document) -> Cells:
     """CPU and wall time by size of a micro-batch, beside the floor that any Python join has."""
     table = result["rows"][0]["table_rows"]
     lines = [
-        [f"`equal`, {table:,} rows", "rows a batch", "CPU-s per million rows", "to identity"]
-        + ["wall s per million", "to ours"]
+        [
+            f"`equal`, {table:,} rows",
+            "rows a batch",
+            "CPU-s per million rows",
+            "to identity",
+            "wall s per million",
+            "to ours",
+        ]
     ]
     for row in result["rows"]:
         same = [one for one in result["rows"] if one["batch_rows"] == row["batch_rows"]]
@@ -132,11 +138,14 @@ def hit_ratios(result: Document) -> Cells:
 def table5(result: Document) -> Cells:
     """Shares of the most frequent keys, the paper's and ours."""
     shares = [f"{100 * share:g} %" for share in result["tops"]]
-    lines = [["Paper A, Table 5: accesses to the top", *shares]]
-    for row in result["rows"]:
-        for who in ("paper", "here"):
-            lines.append([f"z = {row['z']:.2f}, {who}", *(f"{x:.2f} %" for x in row[who])])
-    return lines
+    return [
+        ["Paper A, Table 5: accesses to the top", *shares],
+        *(
+            [f"z = {row['z']:.2f}, {who}", *(f"{share:.2f} %" for share in row[who])]
+            for row in result["rows"]
+            for who in ("paper", "here")
+        ),
+    ]
 
 
 def figure13(result: Document) -> Cells:

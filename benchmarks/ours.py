@@ -49,9 +49,10 @@ def _cache(query: StreamingQuery) -> dict[str, Any]:
     """What an incremental cache did, if there is one."""
     import rivermouth as rm
 
-    held = [operator["cache"] for operator in rm.metrics(query)["operators"].values()]
-    counts = ("hit_ratio", "loads", "entries", "workers")
-    return {"cache": {name: one[name] for name in counts} for one in held if one}
+    (*_, operator) = rm.metrics(query)["operators"].values() or ({"cache": None},)
+    held = operator["cache"]
+    names = ("hit_ratio", "loads", "entries", "workers")
+    return {"cache": {name: held[name] for name in names}} if held else {}
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ def spread(row: Mapping[str, Any], key: str) -> str:
     return f"({low:.2f}-{high:.2f})"
 
 
-def only(rows: Sequence[Mapping[str, Any]], **what: Any) -> Mapping[str, Any]:
+def only(rows: Sequence[Mapping[str, Any]], /, **what: Any) -> Mapping[str, Any]:
     """The one row that says so."""
     (found,) = (row for row in rows if what.items() <= row.items())
     return found

@@ -6,8 +6,9 @@ import signal
 import subprocess
 import sys
 
+import pyarrow.parquet as pq
 import pytest
-from benchmarks import accounting, harness, plots, tables
+from benchmarks import accounting, harness, keyed, plots, shares, tables
 from benchmarks.runner import Runner, RunnerFailed
 
 BURN = """
@@ -314,6 +315,74 @@ def test_growth_sets_ours_beside_shapelys_by_size(tmp_path):
         "| --- | ---: | ---: |",
         "| dwithin, rows | 2,000,000 / 100,000 | 1,000,000 /  |",
     ]
+
+
+def keyed_row(case, cpu, rate, **more):
+    return {
+        "case": case, "runs": 3, "cpu_s_per_million": cpu, "rows_per_s": rate,
+        "wall_s_per_million": 1e6 / rate, "spread": {"cpu_s_per_million": [cpu, cpu]}, **more,
+    }  # fmt: skip
+
+
+def test_equality_is_set_beside_the_floor_and_ours_of_the_same_batch_size(tmp_path):
+    def both(batch, floor):
+        about = {"table_rows": 1000, "batch_rows": batch}
+        return [
+            keyed_row("identity_with_name", floor, 1e6, **about),
+            keyed_row("workers", 1.2 * floor, 5e5, **about),
+            keyed_row("spark_jdbc", 120 * floor, 5e3, **about),
+        ]
+
+    result(tmp_path, "equality", [*both(100, 2.0), *both(1000, 1.0)])
+    lines = tables.render("equality", tmp_path).splitlines()
+    workers = '| **rivermouth**, `plan="workers"` |'
+    assert f"{workers} 100 | 2.40 (2.40-2.40) | 1.2 | 2.00 | 1 |" in lines
+    assert f"{workers} 1,000 | 1.20 (1.20-1.20) | 1.2 | 2.00 | 1 |" in lines
+    assert lines[-3].endswith("| 120.00 (120.00-120.00) | 120 | 200.00 | 100 |")
+
+
+def test_tables_6_to_8_are_multiples_of_a_query_per_record(tmp_path):
+    ours = {"by_record": (1e3, 2e4), "skiplist": (5e3, 8e4), "ideal_skiplist": (6e3, 9e4)}
+    rows = [
+        keyed_row(case, 1.0, here, power=21, paper_rows_per_s=paper)
+        for case, (here, paper) in (ours | {"sorted": (2e4, None)}).items()
+    ]
+    result(tmp_path, "ranges", rows)
+    assert tables.render("tables6to8", tmp_path).splitlines()[2:4] == [
+        "| 2^21 rows, the paper, 8 workers | 1.0 | 4.0 | 4.5 |  |",
+        "| 2^21 rows, here | 1.0 | 5.0 | 6.0 | 20.0 |",
+    ]
+
+
+def test_figure_13_says_by_how_much_the_ideal_list_compares_less(tmp_path):
+    rows = [
+        {"rows": 2**18, "case": case, "counting": "all", "mean": mean, "variance": variance}
+        for case, mean, variance in (("skiplist", 40.0, 1.5), ("ideal_skiplist", 30.0, 0.0))
+    ]
+    result(tmp_path, "figure13", rows)
+    lines = tables.render("figure13", tmp_path).splitlines()
+    assert "| all: fewer by (the paper: about 25 %) | 25% |" in lines
+    assert "| all: ideal, variance of ten builds | 0 |" in lines
+
+
+def test_table_5_is_what_zipfs_law_says_of_ten_million_keys():
+    for z, paper in shares.PAPER.items():
+        assert shares.shares(z, shares.KEYS) == pytest.approx(paper, abs=0.02)
+
+
+def test_a_probe_of_the_range_benchmark_meets_the_rows_that_its_truth_counts(tmp_path, monkeypatch):
+    monkeypatch.setattr(keyed, "CACHE", tmp_path)
+    stream = keyed.probes(10, 200, 2)
+    table, asked = (
+        pq.read_table(path).to_pylist()
+        for path in (keyed.slices(10), stream.folder / "part-001.parquet")
+    )
+    met = sum(
+        row["road"] == one["road"] and abs(row["slot"] - one["at"]) <= keyed.REACH
+        for row in table
+        for one in asked
+    )
+    assert stream.out[1] == met
 
 
 def test_only_what_stands_between_markers_is_replaced(streams):

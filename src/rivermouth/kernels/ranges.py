@@ -87,7 +87,7 @@ def pairs_of(found: Ints, row: Codes) -> tuple[Ints, Ints]:
 
 
 @numba.njit(cache=True, inline="always")
-def _count_below(place: Places, low: int, size: int, bound: float, also_equal: bool) -> int:
+def count_below(place: Places, low: int, size: int, bound: float, also_equal: bool) -> int:
     """How many of the `size` sorted places from `low` on are below `bound`, or equal to it."""
     start = low
     while size > 0:
@@ -112,14 +112,14 @@ def _spans(
         if key < 0 or not low[k] <= high[k]:
             continue
         at, end = start[key], start[key + 1]
-        at += _count_below(place, at, end - at, low[k], False)
+        at += count_below(place, at, end - at, low[k], False)
         first[k] = at
         # ranges are short beside runs: double the step until it is too far, then halve
         step = 1
         while at + step <= end and place[at + step - 1] <= high[k]:
             at += step
             step *= 2
-        last[k] = at + _count_below(place, at, min(step, end - at), high[k], True)
+        last[k] = at + count_below(place, at, min(step, end - at), high[k], True)
     return first, last
 
 
@@ -132,7 +132,7 @@ def _last(group: Codes, asked: Places, start: Ints, place: Places) -> Ints:
         if key < 0:
             continue
         at, end = start[key], start[key + 1]
-        before = _count_below(place, at, end - at, asked[k], True)
+        before = count_below(place, at, end - at, asked[k], True)
         if before:
             found[k] = at + before - 1
     return found

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 
 from rivermouth.errors import ConditionError
 from rivermouth.kernels.encoding import Ints
+from rivermouth.kernels.ranges import count_below
 from rivermouth.spec.conditions import Between, Range, Reach
 
 Bools = npt.NDArray[np.bool_]
@@ -117,9 +118,9 @@ def within(
     """The rows of each record's run in [low, high]: the first of them, and how many."""
     first, length = np.empty(len(start), np.int64), np.empty(len(start), np.int64)
     for i in range(len(start)):
-        end = start[i] + count[i]
-        first[i] = _bisect(order, start[i], end, low[i], False)
-        length[i] = max(_bisect(order, first[i], end, high[i], True) - first[i], 0)
+        below = count_below(order, start[i], count[i], low[i], False)
+        first[i] = start[i] + below
+        length[i] = count_below(order, first[i], count[i] - below, high[i], True)
     return first, length
 
 
@@ -128,19 +129,7 @@ def newest(order: Numbers, start: Ints, count: Ints, at: Numbers) -> tuple[Ints,
     """The last row of each record's run that is not above `at`, and whether there is one."""
     first, length = np.empty(len(start), np.int64), np.empty(len(start), np.int64)
     for i in range(len(start)):
-        after = _bisect(order, start[i], start[i] + count[i], at[i], True)
-        length[i] = after > start[i]
-        first[i] = after - length[i]
+        before = count_below(order, start[i], count[i], at[i], True)
+        length[i] = before > 0
+        first[i] = start[i] + before - length[i]
     return first, length
-
-
-@numba.njit(cache=True, inline="always")
-def _bisect(order: Numbers, low: int, high: int, value: float, after: bool) -> int:
-    """Where `value` would stand in order[low:high], before or after its equals."""
-    while low < high:
-        middle = (low + high) // 2
-        if order[middle] < value or (after and order[middle] == value):
-            low = middle + 1
-        else:
-            high = middle
-    return low

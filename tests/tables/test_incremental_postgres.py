@@ -37,7 +37,7 @@ def connected(server):
 def cache_on(server, table="items", on=None, columns=("name",), left=LEFT, **more):
     timeout = more.pop("statement_timeout", "30 seconds")
     source = rm.tables.postgres(server.url, table, statement_timeout=timeout)
-    equal, _, span = split(on or rm.equal("k"))
+    equal, _, span = split(rm.equal("k") if on is None else on)
     settings = rm.incremental(**{"rows": 5000, **more})
     asking = Asking(source.name, settings.attempts, sleep=lambda _: time.sleep(0.1))
     wanted = Wanted(source, equal, span, columns, left, source.schema())

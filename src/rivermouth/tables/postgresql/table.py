@@ -104,7 +104,7 @@ class PostgresTable:
             left,
             *parts,
             table,
-            srid=spot_of(parts.place, table).srid if parts.place else 0,
+            srid=spot_of(parts.place, table).srid if parts.place is not None else 0,
             on_sphere=is_on_sphere(parts.place),
         )
         if not len(records.rows):

@@ -104,15 +104,16 @@ def join_table(
 
 
 def _check_sides(events: object, table: object) -> None:
-    if isinstance(table, Source) and isinstance(events, DataFrame):
+    # asked first: a frame of Spark Connect seems to have every attribute, so those of a Source, too
+    is_frame = isinstance(table, DataFrame)
+    if isinstance(events, DataFrame) and isinstance(table, Source) and not is_frame:
         return
-    swapped = isinstance(events, Source) or isinstance(table, DataFrame)
     raise DefinitionError(
         WHERE,
         "the events must be a DataFrame and the table one of rm.tables",
         there=f"they are of types {type(events).__name__} and {type(table).__name__}",
         todo="Write join_table(events, rm.tables.frame(df), ...)."
-        if swapped
+        if is_frame
         else 'Write join_table(events, rm.tables.geojson("shapes.geojson"), ...) or the like.',
     )
 

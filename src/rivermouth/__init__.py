@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         touches,
         within,
     )
+    from rivermouth.spec.windows import sliding, tumbling
 
 __version__ = "0.1.0"
 
@@ -54,6 +55,7 @@ _HOMES = {
         ),
         "rivermouth.spec.conditions",
     ),
+    **dict.fromkeys(("sliding", "tumbling"), "rivermouth.spec.windows"),
 }
 _ROOMS = {
     "plot": "rivermouth.observe.plot",
@@ -84,10 +86,12 @@ __all__ = [
     "plot",
     "point",
     "relate",
+    "sliding",
     "snapshot",
     "tables",
     "testing",
     "touches",
+    "tumbling",
     "within",
 ]
 

@@ -16,6 +16,18 @@ if TYPE_CHECKING:
     from rivermouth.observe.metrics import metrics
     from rivermouth.spark.join_table import join_table
     from rivermouth.spark.snapshotting import snapshot
+    from rivermouth.spec.aggregates import (
+        count,
+        count_distinct,
+        max,  # noqa: A004
+        mean,
+        median,
+        min,  # noqa: A004
+        quantile,
+        std,
+        sum,  # noqa: A004
+        var,
+    )
     from rivermouth.spec.caches import external, full, incremental
     from rivermouth.spec.conditions import (
         asof,
@@ -36,6 +48,8 @@ if TYPE_CHECKING:
         touches,
         within,
     )
+    from rivermouth.spec.slack import fixed, max_delay, quality
+    from rivermouth.spec.summaries import summary
     from rivermouth.spec.windows import sliding, tumbling
 
 __version__ = "0.1.0"
@@ -55,6 +69,15 @@ _HOMES = {
         ),
         "rivermouth.spec.conditions",
     ),
+    **dict.fromkeys(
+        (
+            *("count", "count_distinct", "max", "mean", "median", "min", "quantile", "std"),
+            *("sum", "var"),
+        ),
+        "rivermouth.spec.aggregates",
+    ),
+    **dict.fromkeys(("fixed", "max_delay", "quality"), "rivermouth.spec.slack"),
+    "summary": "rivermouth.spec.summaries",
     **dict.fromkeys(("sliding", "tumbling"), "rivermouth.spec.windows"),
 }
 _ROOMS = {
@@ -68,6 +91,8 @@ __all__ = [
     "asof",
     "between",
     "contains",
+    "count",
+    "count_distinct",
     "covered_by",
     "covers",
     "crosses",
@@ -76,22 +101,34 @@ __all__ = [
     "equal",
     "equals",
     "external",
+    "fixed",
     "full",
     "incremental",
     "intersects",
     "join_table",
+    "max",
+    "max_delay",
+    "mean",
+    "median",
     "metrics",
+    "min",
     "nearest",
     "overlaps",
     "plot",
     "point",
+    "quality",
+    "quantile",
     "relate",
     "sliding",
     "snapshot",
+    "std",
+    "sum",
+    "summary",
     "tables",
     "testing",
     "touches",
     "tumbling",
+    "var",
     "within",
 ]
 

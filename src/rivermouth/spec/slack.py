@@ -1,0 +1,140 @@
+"""How long a window waits for records that are late: slack as values.
+
+A window closes once the largest event time seen is its end plus K. K is the slack.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from rivermouth.errors import DefinitionError
+from rivermouth.spec.durations import Duration, microseconds
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """Always the same K."""
+
+    length: dt.timedelta
+
+
+@dataclass(frozen=True)
+class MaxDelay:
+    """K is the largest delay seen so far (MP-K-slack)."""
+
+
+@dataclass(frozen=True)
+class Quality:
+    """K as short as the promise P(error >= eps) <= delta allows."""
+
+    eps: float
+    delta: float
+    absolute: bool
+    calibrate: bool
+    gains: tuple[float, float]
+    memory: dt.timedelta
+
+
+Slack = Fixed | MaxDelay | Quality
+
+
+def fixed(length: Duration) -> Fixed:
+    """Wait so long behind the largest event time seen, always (K-slack).
+
+    Examples
+    --------
+    >>> fixed("3 seconds")
+    Fixed(length=datetime.timedelta(seconds=3))
+    """
+    waits = microseconds(length, where="fixed")
+    if waits < 0:
+        raise DefinitionError("fixed", f"{length!r} is negative", todo="Wait zero or longer.")
+    return Fixed(dt.timedelta(microseconds=waits))
+
+
+def max_delay() -> MaxDelay:
+    """Wait as long as the largest delay seen so far (MP-K-slack): safe, and late."""
+    return MaxDelay()
+
+
+def quality(
+    eps: float = 0.05,
+    delta: float = 0.05,
+    *,
+    absolute: bool = False,
+    calibrate: bool = False,
+    gains: tuple[float, float] = (0.2, 4.0),
+    memory: Duration = "10 minutes",
+) -> Quality:
+    """Wait no longer than the promise needs: P(error >= eps) <= delta for each early answer.
+
+    From (eps, delta), the windows' sizes and the values' spread follows the share of a window's
+    records that must be in hand when it closes; a controller holds K there. The error is relative
+    to the exact answer; of a quantile it is the error in rank, of which 1 is all records.
+
+    Parameters
+    ----------
+    eps, delta
+        The error that is too large, and the share of answers that may have it.
+    absolute
+        Whether eps is in the unit of the answer instead. Where answers are near zero a relative
+        error means nothing; without this the windows then wait as for all records.
+    calibrate
+        Whether the share learns from the errors that the early answers turn out to have. The
+        formulas take records to be late independently of each other; bursts are not.
+    gains
+        Kp and Kd of the controller; the paper's by default.
+    memory
+        After so much event time the largest delay is forgotten, if it was not met again.
+
+    Examples
+    --------
+    >>> quality(eps=0.01, delta=0.05).eps
+    0.01
+    """
+    _check_share("eps", eps, top=math.inf if absolute else 1)
+    _check_share("delta", delta, top=1)
+    if len(gains) != 2 or not all(_is_number(gain) and gain >= 0 for gain in gains):
+        raise DefinitionError(
+            "quality", f"gains is {gains!r}", todo="Give two numbers that are not negative."
+        )
+    remembers = microseconds(memory, where="quality(memory=)")
+    if remembers <= 0:
+        raise DefinitionError(
+            "quality(memory=)", f"{memory!r} is not longer than nothing", todo="Make it positive."
+        )
+    proportional, derivative = gains
+    return Quality(
+        float(eps),
+        float(delta),
+        absolute,
+        calibrate,
+        (float(proportional), float(derivative)),
+        dt.timedelta(microseconds=remembers),
+    )
+
+
+def _check_share(name: str, value: float, *, top: float) -> None:
+    if not (_is_number(value) and 0 < value < top):
+        bounds = "between 0 and 1" if top == 1 else "above 0"
+        raise DefinitionError(
+            "quality", f"{name} is {value!r}", todo=f"Give a number {bounds}, as in 0.05."
+        )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def check_slack(where: str, slack: object) -> Slack:
+    """`slack`, found to be one."""
+    if isinstance(slack, (Fixed, MaxDelay, Quality)):
+        return slack
+    raise DefinitionError(
+        where,
+        f"slack={slack!r} is not a slack",
+        todo='Write rm.quality(eps=0.05, delta=0.05), rm.fixed("3 seconds") or rm.max_delay().',
+    )

@@ -31,7 +31,7 @@ import pyarrow as pa
 from rivermouth.errors import RivermouthError
 from rivermouth.kernels import matching
 
-FORMAT = 2
+FORMAT = 3
 _KEPT = 2  # versions: the newest, and the one that running tasks may still be opening
 
 

@@ -6,6 +6,7 @@
     │   ├── ConditionError   a condition that makes no sense, or not with these columns
     │   ├── PlanError        a plan, cache or index that cannot run this join
     │   └── SessionError     a Spark session or machine that lacks something
+    ├── StateError           a checkpoint whose state is not that of this query
     └── TableError           a dimension table that cannot be read, now
         ├── TableMissing     it is not there
         ├── TableUnavailable its store does not answer
@@ -75,6 +76,10 @@ class PlanError(DefinitionError):
 
 class SessionError(DefinitionError):
     """A Spark session or machine that lacks something."""
+
+
+class StateError(RivermouthError):
+    """A checkpoint whose state is not that of this query."""
 
 
 class TableError(RivermouthError):

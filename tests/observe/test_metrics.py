@@ -76,6 +76,11 @@ def source(rows: int) -> dict[str, Any]:
     return {"description": "files", **offsets, "numInputRows": rows, **rates, "metrics": {}}
 
 
+def bucket(number: int, *, clock: int | None = None, **more: Any) -> dict[str, Any]:
+    """What a step says, as the stateful door carries it."""
+    return {"bucket": number, "seconds": 0.5, "clock": clock, **more}
+
+
 def of(*reports: Any) -> dict[str, Any]:
     return rm.metrics(SimpleNamespace(recentProgress=list(reports)))  # type: ignore[arg-type]
 
@@ -87,6 +92,10 @@ def test_a_query_that_has_not_begun() -> None:
         "rows_per_second": None,
         "last_batch_seconds": None,
         "median_batch_seconds": None,
+        "p95_batch_seconds": None,
+        "latency": None,
+        "backlog": None,
+        "state": None,
         "operators": {},
     }
 
@@ -126,6 +135,13 @@ def test_operators_are_summed_over_batches_and_tasks() -> None:
             "set_aside": {"null": 3, "empty": 1},
             "seconds": 0.75,
             "rows_per_task": [5],
+            "skew": None,
+            "late": None,
+            "future": None,
+            "state": None,
+            "clock": None,
+            "gauges": None,
+            "counts": {},
             "table": {
                 "rows": 10,
                 "version": 1,
@@ -160,6 +176,84 @@ def test_caches_are_summed_and_what_workers_hold_is_what_each_held_last() -> Non
         "bytes": 120,
         "workers": 2,
     }
+
+
+def test_buckets_are_summed_and_their_state_is_that_of_the_newest_batch() -> None:
+    name = "rivermouth__join_interval__7"
+
+    def said(*buckets: dict[str, Any]) -> str:
+        return json.dumps({"buckets": buckets})
+
+    first = bucket(0, clock=5, counts={"rows_in": 4, "rows_out": 2, "late": 1, "pairs": 9}, k=2.0)
+    second = bucket(1, clock=3, counts={"rows_in": 6, "rows_out": 1, "late": 0}, k=4.0)
+    later = bucket(1, clock=8, counts={"rows_in": 1, "late": 2}, state={"rows": 3}, k=1.0)
+    last = bucket(0, clock=9, counts={"rows_in": 2}, state={"rows": 5}, set_aside={"null time": 1})
+    numbers = of(
+        progress(0, 10, 1000, **{name: [said(second), said(first)]}),
+        progress(1, 3, 1000, **{name: [said(later, last)]}),
+    )
+    assert numbers["operators"] == {
+        "join_interval": {
+            "rows_in": 13,
+            "rows_out": 3,
+            "matched": None,
+            "unmatched": None,
+            "late": 3,
+            "future": None,
+            "set_aside": {"null time": 1},
+            "seconds": 2.0,
+            "rows_per_task": [2, 1],
+            "skew": pytest.approx(0.4714, abs=1e-4),
+            "table": None,
+            "cache": None,
+            "state": {"rows": 8},
+            "clock": 8,
+            "gauges": {"k": {"min": 1.0, "mean": 1.0, "max": 1.0}},
+            "counts": {"pairs": 9},
+        }
+    }
+
+
+def test_buckets_that_say_nothing_yet_have_no_clock_and_no_gauges() -> None:
+    name = "rivermouth__aggregate__1"
+    report = json.dumps({"buckets": [bucket(0, counts={"rows_in": 0}), bucket(1)]})
+    operator = of(progress(0, 0, 10, **{name: [report]}))["operators"]["aggregate"]
+    assert (operator["clock"], operator["gauges"], operator["skew"]) == (None, None, None)
+    assert operator["rows_per_task"] == [0, 0]
+
+
+def test_state_and_backlog_are_those_of_the_newest_batch() -> None:
+    first = progress(0, 5, 1000) | {
+        "stateOperators": [
+            {"numRowsTotal": 3, "memoryUsedBytes": 100},
+            {"numRowsTotal": 4, "memoryUsedBytes": 50},
+        ]
+    }
+    behind = source(5) | {"metrics": {"maxOffsetsBehindLatest": "12"}}
+    second = progress(1, 5, 1000) | {"sources": [behind, source(2)]}
+    assert of(first)["state"] == {"rows": 7, "bytes": 150}
+    assert of(first)["backlog"] is None
+    assert (of(first, second)["state"], of(first, second)["backlog"]) == (None, 12)
+
+
+def at(second: float, number: int, rows: int, milliseconds: int) -> dict[str, Any]:
+    return progress(number, rows, milliseconds) | {"timestamp": f"2026-11-15T21:00:{second:06.3f}Z"}
+
+
+def test_latency_is_the_wait_for_the_batch_and_the_batch() -> None:
+    steady = of(*(at(2 * number, number, 100, 500) for number in range(20)))["latency"]
+    assert steady["p50"] == pytest.approx(0.5 + 1, abs=0.1)
+    assert 2.2 < steady["p95"] < steady["p99"] < 2.5
+
+
+def test_rows_that_come_after_a_pause_did_not_wait_for_it() -> None:
+    numbers = of(at(0, 0, 10, 500), at(1, 1, 10, 500), at(2, 2, 10, 500), at(52, 3, 1000, 500))
+    assert numbers["latency"]["p99"] < 1.5
+
+
+def test_an_overlong_batch_makes_the_rows_of_the_next_wait() -> None:
+    numbers = of(at(0, 0, 10, 500), at(1, 1, 10, 20_000), at(21, 2, 1000, 500), at(22, 3, 10, 500))
+    assert numbers["latency"]["p50"] == pytest.approx(10.5, abs=0.5)
 
 
 def test_what_is_no_query_is_told_so() -> None:

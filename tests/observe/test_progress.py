@@ -42,7 +42,9 @@ def _report(number: int) -> dict[str, Any]:
     }
     return {
         "batchId": number,
-        "sources": [{"numInputRows": 100}],
+        "timestamp": f"2026-11-15T21:00:{number % 60:02d}.000Z",
+        "sources": [{"numInputRows": 100, "metrics": {}}],
+        "stateOperators": [],
         "batchDuration": 500,
         "durationMs": {"addBatch": 400},
         "observedMetrics": {"rivermouth.join_table.zones.1": {"tasks": [json.dumps(task)]}},
@@ -86,7 +88,19 @@ def test_a_failed_query_raises_what_it_failed_with() -> None:
 
 
 def test_several_operators_are_told_apart() -> None:
-    operator = {"rows_in": 10, "matched": 5, "set_aside": {}, "table": None}
+    operator = {"rows_in": 10, "matched": 5, "late": None, "set_aside": {}, "cache": None}
+    operator["table"] = None
     numbers = {"batches": 1, "rows": 10, "rows_per_second": None}
     text = line({**numbers, "operators": {"join_table.a": operator, "join_table.b": operator}})
     assert text == "1 batch · 10 rows · join_table.a: 50.0 % matched · join_table.b: 50.0 % matched"
+
+
+def test_an_operator_that_matches_nothing_shows_its_rows_and_late_ones() -> None:
+    join = {"rows_in": 10, "matched": 5, "late": None, "set_aside": {}, "cache": None}
+    aggregate = {**join, "rows_in": 1200, "matched": None, "late": 3, "table": None}
+    numbers = {"batches": 2, "rows": 10, "rows_per_second": None}
+    both = {"join_table.a": {**join, "table": None}, "aggregate": aggregate}
+    text = line({**numbers, "operators": both})
+    assert text.endswith("join_table.a: 50.0 % matched · aggregate: 3 late")
+    text = line({**numbers, "operators": both | {"aggregate": {**aggregate, "late": 0}}})
+    assert text.endswith("aggregate: 1,200 rows")

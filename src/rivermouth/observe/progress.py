@@ -59,7 +59,7 @@ def line(numbers: dict[str, Any]) -> str:
     --------
     >>> line({"batches": 3, "rows": 1200, "rows_per_second": 650.4, "operators": {
     ...     "join_table.zones": {"rows_in": 1200, "matched": 1140, "set_aside": {"null": 7},
-    ...                          "table": {"age_seconds": 12.3}}}})
+    ...                          "late": None, "cache": None, "table": {"age_seconds": 12.3}}}})
     '3 batches · 1,200 rows · 650 rows/s · 95.0 % matched · 7 set aside · table 12 s old'
     >>> line({"batches": 0, "rows": 0, "rows_per_second": None, "operators": {}})
     'waiting for the first batch'
@@ -78,13 +78,20 @@ def line(numbers: dict[str, Any]) -> str:
 
 
 def _operator(operator: dict[str, Any], prefix: str) -> list[str]:
-    if not operator["rows_in"]:
+    rows = operator["rows_in"]
+    if not rows:
         return []
-    parts = [f"{prefix}{100 * operator['matched'] / operator['rows_in']:.1f} % matched"]
+    parts = []
+    if operator["matched"] is not None:
+        parts.append(f"{100 * operator['matched'] / rows:.1f} % matched")
+    if late := operator["late"]:
+        parts.append(f"{late:,} late")
     if aside := sum(operator["set_aside"].values()):
         parts.append(f"{aside:,} set aside")
-    if cache := operator.get("cache"):
+    if cache := operator["cache"]:
         parts.append(f"{100 * (cache['hit_ratio'] or 0):.1f} % from cache")
-    if operator["table"] is not None:
-        parts.append(f"table {operator['table']['age_seconds']:.0f} s old")
+    if table := operator["table"]:
+        parts.append(f"table {table['age_seconds']:.0f} s old")
+    if prefix:
+        parts[:1] = [f"{prefix}{parts[0] if parts else f'{rows:,} rows'}"]
     return parts

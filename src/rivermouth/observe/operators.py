@@ -1,0 +1,170 @@
+"""One vocabulary for all operators: what one of them did in a batch, and over all batches.
+
+Operators report in one of two forms. A stateless one has a report per task, whose fields are the
+vocabulary's own. A stateful one has a report per bucket: ``counts`` that are summed over buckets
+and batches, a ``state`` that is summed over the buckets of the newest batch, the bucket's
+``clock``, ``seconds``, and gauges, numbers beside these of which the smallest, mean and largest
+are kept. A count whose name is in the vocabulary takes its place there.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from rivermouth.tables.incremental import HELD
+
+Report = Mapping[str, Any]
+Moment = dict[str, Any]
+
+#: counts that every operator has a place for
+COUNTS = ("rows_in", "rows_out", "matched", "late", "future")
+_OWN = frozenset({"bucket", "counts", "state", "clock", "seconds"})
+
+
+def moment(tasks: Sequence[Report]) -> Moment:
+    """What an operator did in one batch, from the reports of its tasks.
+
+    Returns
+    -------
+    dict
+        ``counts`` (each of `COUNTS` that is known, and the operator's own), ``set_aside`` by
+        reason, ``seconds``, ``loads`` (rows per task or bucket), ``table``, ``cache``, ``state``,
+        ``clock`` and ``gauges``; the last five None where there is nothing of the kind.
+    """
+    buckets = [bucket for task in tasks if "buckets" in task for bucket in task["buckets"]]
+    plain = [task for task in tasks if "buckets" not in task]
+    return {
+        "counts": _counts(plain, buckets),
+        "set_aside": _summed(report.get("set_aside", {}) for report in (*plain, *buckets)),
+        "seconds": sum(report.get("seconds", 0.0) for report in (*plain, *buckets)),
+        "loads": _loads(plain, buckets),
+        "table": _table(plain),
+        "cache": _cache(plain),
+        "state": _summed(bucket.get("state") or {} for bucket in buckets) if buckets else None,
+        "clock": _clock(buckets),
+        "gauges": _gauges(buckets),
+    }
+
+
+def total(moments: Sequence[Moment]) -> dict[str, Any]:
+    """What an operator did over these batches, which are in order; `metrics` says what it holds."""
+    counts = _summed(one["counts"] for one in moments)
+    heard = [one for one in moments if one["loads"]]
+    loads = heard[-1]["loads"] if heard else []
+    known = {name: counts.pop(name, None) for name in COUNTS}
+    rows_in, matched = known["rows_in"], known["matched"]
+    return {
+        **known,
+        "unmatched": None if rows_in is None or matched is None else rows_in - matched,
+        "set_aside": _summed(one["set_aside"] for one in moments),
+        "seconds": sum(one["seconds"] for one in moments),
+        "rows_per_task": sorted(loads, reverse=True),
+        "skew": skew(loads),
+        "table": _newest(heard, "table"),
+        "cache": cache_of(moments),
+        "state": _newest(moments, "state"),
+        "clock": _newest(moments, "clock"),
+        "gauges": _newest(moments, "gauges"),
+        "counts": counts,
+    }
+
+
+def skew(loads: Sequence[float]) -> float | None:
+    """How uneven a load is: the standard deviation over the mean (the paper's DS).
+
+    0 where all parts have the same; None where there are fewer than two, or nothing.
+
+    Examples
+    --------
+    >>> skew([50, 50]), round(skew([90, 10]), 3), skew([100])
+    (0.0, 1.131, None)
+    """
+    if len(loads) < 2 or not sum(loads):
+        return None
+    return statistics.stdev(loads) / statistics.fmean(loads)
+
+
+def cache_of(moments: Iterable[Moment]) -> dict[str, Any] | None:
+    """What the workers' caches did in these batches, and what they hold after them."""
+    caches = [one["cache"] for one in moments if one["cache"]]
+    if not caches:
+        return None
+    done = _summed(cache["done"] for cache in caches)
+    newest: dict[str, Mapping[str, int]] = {}
+    for cache in caches:
+        newest.update(cache["held"])
+    held = {name: sum(one[name] for one in newest.values()) for name in HELD}
+    hits = done.get("hits", 0) + done.get("negative_hits", 0)
+    asked = hits + done.get("misses", 0)
+    return {**done, **held, "workers": len(newest), "hit_ratio": hits / asked if asked else None}
+
+
+def _counts(plain: Sequence[Report], buckets: Sequence[Report]) -> dict[str, Any]:
+    own = [{name: task[name] for name in COUNTS if name in task} for task in plain]
+    return _summed([*own, *(bucket.get("counts", {}) for bucket in buckets)])
+
+
+def _loads(plain: Sequence[Report], buckets: Sequence[Report]) -> list[int]:
+    """Rows per task; of a stateful operator rows per bucket, in the buckets' order."""
+    if buckets:
+        ordered = sorted(buckets, key=lambda bucket: int(bucket.get("bucket", 0)))
+        return [bucket.get("counts", {}).get("rows_in", 0) for bucket in ordered]
+    return [task["rows_in"] for task in plain if "rows_in" in task]
+
+
+def _table(tasks: Sequence[Report]) -> dict[str, Any] | None:
+    """The newest version that these tasks used, as the last of them saw it."""
+    tables = [task["table"] for task in tasks if "table" in task]
+    if not tables:
+        return None
+    return dict(max(tables, key=lambda table: (table["version"], table["age_seconds"])))
+
+
+def _cache(tasks: Sequence[Report]) -> dict[str, Any] | None:
+    """What was done, and what each worker held when its last task ended."""
+    caches = [task["cache"] for task in tasks if "cache" in task]
+    if not caches:
+        return None
+    done = ({name: cache[name] for name in cache.keys() - {"worker", *HELD}} for cache in caches)
+    held = {cache["worker"]: {name: cache[name] for name in HELD} for cache in caches}
+    return {"done": _summed(done), "held": held}
+
+
+def _clock(buckets: Iterable[Report]) -> int | None:
+    """The slowest bucket's: what all of them have passed."""
+    clocks = [bucket["clock"] for bucket in buckets if bucket.get("clock") is not None]
+    return min(clocks, default=None)
+
+
+def _gauges(buckets: Iterable[Report]) -> dict[str, dict[str, float]] | None:
+    found: dict[str, list[float]] = {}
+    for bucket in buckets:
+        for name, value in bucket.items():
+            if name not in _OWN and isinstance(value, int | float) and value is not True:
+                found.setdefault(name, []).append(value)
+    gauges = {
+        name: {"min": min(of), "mean": statistics.fmean(of), "max": max(of)}
+        for name, of in found.items()
+    }
+    return gauges or None
+
+
+def _newest(moments: Sequence[Moment], name: str) -> Any:
+    return next((one[name] for one in reversed(moments) if one[name] is not None), None)
+
+
+def _summed(counts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """The sum of each name; a name with the sum 0 stays.
+
+    Examples
+    --------
+    >>> _summed([{"a": 1, "b": 0}, {"a": 2}])
+    {'a': 3, 'b': 0}
+    """
+    sums: Counter[str] = Counter()
+    for one in counts:
+        sums.update(one)
+    return dict(sums)

@@ -1,0 +1,102 @@
+"""Progress reports, as Spark gives them in several forms, as one plain record per micro-batch.
+
+A record holds numbers, texts, lists and dicts only: it is what the history file keeps, and all
+that `metrics`, the page and the plots are made of.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from rivermouth.observe import operators
+from rivermouth.spark.stateless import PREFIX, REPORTS
+
+Progress = Mapping[str, Any]
+Batch = dict[str, Any]
+
+#: what Spark's sources call the rows that they know of and have not given yet
+_BACKLOG = "maxOffsetsBehindLatest"
+
+
+def batches(reports: Iterable[Progress]) -> list[Batch]:
+    """One record per batch that ran: a waiting query reports, too, under the next batch's number.
+
+    Examples
+    --------
+    >>> waiting = {"batchId": 1, "sources": [], "durationMs": {"latestOffset": 2}}
+    >>> ran(waiting)
+    False
+    """
+    newest = {report["batchId"]: report for report in reports if ran(report)}
+    return [batch(report) for report in newest.values()]
+
+
+def ran(report: Progress) -> bool:
+    """Whether this reports a batch, and not that there was none."""
+    return bool(_rows(report)) or "addBatch" in report["durationMs"]
+
+
+def batch(report: Progress) -> Batch:
+    """The record of a batch, from its report.
+
+    Returns
+    -------
+    dict
+        ``batch`` its number, ``at`` when it began (ISO 8601, UTC), ``seconds`` how long it took
+        and ``work_seconds`` how much of that the rows took, ``rows`` that came in, ``backlog``
+        (rows that the source still holds, None where it does not say), ``state`` as Spark counts
+        it (None without any), and ``operators``: by the name in ``observedMetrics``, each as
+        `operators.moment` has it.
+    """
+    observed = report["observedMetrics"]
+    return {
+        "batch": report["batchId"],
+        "at": report["timestamp"],
+        "seconds": report["batchDuration"] / 1000,
+        "work_seconds": report["durationMs"].get("addBatch", 0) / 1000,
+        "rows": _rows(report),
+        "backlog": _backlog(report["sources"]),
+        "state": _state(report["stateOperators"]),
+        "operators": {
+            name: operators.moment(_tasks(row))
+            for name, row in observed.items()
+            if name.startswith(f"{PREFIX}.")
+        },
+    }
+
+
+def _rows(report: Progress) -> int:
+    """Input rows; their sum over the sources is not in the reports of Spark Connect."""
+    return sum(source["numInputRows"] for source in report["sources"])
+
+
+def _backlog(sources: Iterable[Mapping[str, Any]]) -> int | None:
+    known = [source["metrics"][_BACKLOG] for source in sources if _BACKLOG in source["metrics"]]
+    return sum(int(float(rows)) for rows in known) if known else None
+
+
+def _state(found: Iterable[Mapping[str, Any]]) -> dict[str, int] | None:
+    states = list(found)
+    if not states:
+        return None
+    return {
+        "rows": sum(state["numRowsTotal"] for state in states),
+        "bytes": sum(state["memoryUsedBytes"] for state in states),
+    }
+
+
+def _tasks(row: Any) -> list[operators.Report]:
+    """The tasks' reports in an observed row: a dict, a Row, or Connect's Row of values and schema.
+
+    Examples
+    --------
+    >>> _tasks({"schema": {"fields": [{"name": "tasks"}]}, "values": [['{"rows_in": 3}']]})
+    [{'rows_in': 3}]
+    """
+    fields = row if isinstance(row, Mapping) else row.asDict()
+    if REPORTS not in fields:
+        names = (field["name"] for field in fields["schema"]["fields"])
+        fields = dict(zip(names, fields["values"], strict=True))
+    return [json.loads(report) for report in fields[REPORTS] or ()]

@@ -1,34 +1,46 @@
 """Points near points: a k-d tree in flat arrays, for the plane and for the sphere.
 
-On the sphere the tree stands over unit vectors, so that the antimeridian and the poles are
-places like any other. A chord decides where it is surely short or surely long enough; between
-the two, where rounding could matter, the distance itself does. Rows at the same distance come in
-the table's order.
+On the sphere the tree stands over unit vectors (see `closeness`). Rows at the same distance come
+in the table's order.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
 import numpy.typing as npt
 
+from rivermouth.kernels.closeness import apart, core, exact, reach
 from rivermouth.kernels.geometry import Floats
-from rivermouth.kernels.sphere import RADIUS, great_circle, unit_vectors
+from rivermouth.kernels.sphere import unit_vectors
 
 Ints = npt.NDArray[np.int64]
+Groups = npt.NDArray[np.int32]
 
 _LEAF = 12
 _DEPTH = 128  # of a stack: one node a level waits while the other is looked at
 _FEW = 32  # rows up to which the plainest sort is the fastest
-# how far a chord and a great circle may disagree by rounding, with a margin of ten and more:
-# this share of it, and this much, which is 60 nanometres on the ground
-_SLACK = 1e-9
-_TINY = 1e-14
-_LARGE = 1e150  # a larger number has no square
+
+
+class Among(NamedTuple):
+    """Which rows a query may have: those of its group, at a time in a range around its own.
+
+    A row's time lies in [first, last], and less the query's in [lower, upper]. A group below 0
+    has no rows.
+    """
+
+    asking_time: Ints
+    asking_group: Groups
+    time: Ints
+    group: Groups
+    lower: int
+    upper: int
+    first: int
+    last: int
 
 
 @dataclass(frozen=True)
@@ -72,6 +84,18 @@ class KdTree:
         farthest = math.inf if limit is None else limit
         rows, distances = _nearest(
             *self._ask(x, y), k, farthest, self.row, self.xy, self.position, self.box
+        )
+        found = rows >= 0
+        return np.nonzero(found)[0], rows[found], distances[found]
+
+    def nearest_among(
+        self, x: Floats, y: Floats, k: int, limit: float | None, among: Among
+    ) -> tuple[Ints, Ints, Floats]:
+        """The `k` nearest rows of each query among those that it may have."""
+        farthest = math.inf if limit is None else limit
+        xy, position = self._ask(x, y)
+        rows, distances = _nearest_among(
+            xy, position, k, farthest, self.row, self.xy, self.position, self.box, among
         )
         found = rows >= 0
         return np.nonzero(found)[0], rows[found], distances[found]
@@ -157,52 +181,11 @@ def _off(box: Floats, node: int, position: Floats, q: int, dims: int, d: int) ->
     return off * off
 
 
-@numba.njit(cache=True, inline="always")
-def _apart(position: Floats, a: int, other: Floats, b: int) -> Any:
-    """The squared distance of two places in the tree's space."""
-    x, y = position[a, 0] - other[b, 0], position[a, 1] - other[b, 1]
-    total = x * x + y * y
-    if position.shape[1] == 3:
-        z = position[a, 2] - other[b, 2]
-        total += z * z
-    return total
-
-
-@numba.njit(cache=True, inline="always")
-def _in_tree(distance: float, dims: int) -> float:
-    """A distance as the tree's space has it: as it is, or the chord of a great circle."""
-    if dims == 2:
-        return distance
-    return 2.0 if distance >= math.pi * RADIUS else 2.0 * math.sin(distance / (2.0 * RADIUS))
-
-
-@numba.njit(cache=True, inline="always")
-def _reach(distance: float, dims: int) -> float:
-    """The squared tree distance beyond which nothing can be within `distance`."""
-    far = _in_tree(distance, dims) * (1.0 + _SLACK) + _TINY
-    return far * far
-
-
-@numba.njit(cache=True, inline="always")
-def _core(distance: float, dims: int) -> float:
-    """The squared tree distance up to which all is within `distance`; negative for nothing."""
-    near = _in_tree(distance, dims) * (1.0 - _SLACK) - _TINY
-    return near * near if 0.0 < near < _LARGE else -1.0
-
-
-@numba.njit(cache=True, inline="always")
-def _distance(xy: Floats, a: int, other: Floats, b: int, dims: int) -> float:
-    if dims == 3:
-        return great_circle(xy[a, 0], xy[a, 1], other[b, 0], other[b, 1])
-    dx, dy = xy[a, 0] - other[b, 0], xy[a, 1] - other[b, 1]
-    return math.sqrt(dx * dx + dy * dy)
-
-
 @numba.njit(cache=True)
 def _next_leaf(
-    stack: Ints, gaps: Floats, top: int, reach: float, box: Floats, ask: Floats, q: int
+    stack: Ints, gaps: Floats, top: int, far: float, box: Floats, ask: Floats, q: int
 ) -> tuple[int, int, int]:
-    """Descend to the nearest leaf within `reach`: what is left of the stack, and its points.
+    """Descend to the nearest leaf within `far`: what is left of the stack, and its points.
 
     The `top` nodes on the stack are (node, low, high), each with its gap to query `q`.
     """
@@ -210,7 +193,7 @@ def _next_leaf(
         top -= 1
         node, low, high = stack[top, 0], stack[top, 1], stack[top, 2]
         gap = gaps[top]
-        while gap <= reach and high - low > _LEAF:
+        while gap <= far and high - low > _LEAF:
             middle, node = (low + high) // 2, 2 * node + 1
             gap, other = _gap(box, node, ask, q), _gap(box, node + 1, ask, q)
             # go on with the nearer half, the other one waits
@@ -221,9 +204,9 @@ def _next_leaf(
                 stack[top, 0], stack[top, 1], stack[top, 2] = node, low, middle
                 gap, other, node, low = other, gap, node + 1, middle
             gaps[top] = other
-            if other <= reach:
+            if other <= far:
                 top += 1
-        if gap <= reach:
+        if gap <= far:
             return top, low, high
     return 0, 0, 0
 
@@ -247,7 +230,7 @@ def _within(
     ask_xy: Floats, ask: Floats, limit: float, row: Ints, xy: Floats, position: Floats, box: Floats
 ) -> tuple[Ints, Ints]:
     dims = position.shape[1]
-    reach, core = _reach(limit, dims), _core(limit, dims)
+    far, near = reach(limit, dims), core(limit, dims)
     left, right = np.empty(len(ask) + 16, np.int64), np.empty(len(ask) + 16, np.int64)
     count = 0
     stack, gaps = np.zeros((_DEPTH, 3), np.int64), np.zeros(_DEPTH)
@@ -256,10 +239,10 @@ def _within(
         stack[0], gaps[0] = (0, 0, len(row)), 0.0
         top = 1
         while top:
-            top, low, high = _next_leaf(stack, gaps, top, reach, box, ask, q)
+            top, low, high = _next_leaf(stack, gaps, top, far, box, ask, q)
             for p in range(low, high):
-                apart = _apart(ask, q, position, p)
-                if apart > reach or (apart > core and _distance(ask_xy, q, xy, p, dims) > limit):
+                gap = apart(ask, q, position, p)
+                if gap > far or (gap > near and exact(ask_xy, q, xy, p, dims) > limit):
                     continue
                 if count == len(left):
                     left = np.append(left, np.empty(count, np.int64))
@@ -282,19 +265,54 @@ def _nearest(
     stack, gaps = np.zeros((_DEPTH, 3), np.int64), np.zeros(_DEPTH)
     for q in range(len(ask)):
         held = 0
-        reach = _reach(limit, dims)
+        far = reach(limit, dims)
         stack[0], gaps[0] = (0, 0, len(row)), 0.0
         top = 1
         while top:
-            top, low, high = _next_leaf(stack, gaps, top, reach, box, ask, q)
+            top, low, high = _next_leaf(stack, gaps, top, far, box, ask, q)
             for p in range(low, high):
-                if _apart(ask, q, position, p) > reach:
+                if apart(ask, q, position, p) > far:
                     continue
-                d = _distance(ask_xy, q, xy, p, dims)
+                d = exact(ask_xy, q, xy, p, dims)
                 if d <= limit:
                     held = _insert(rows, distances, q, held, row[p], d)
                     if held == k:
-                        reach = min(reach, _reach(distances[q, k - 1], dims))
+                        far = min(far, reach(distances[q, k - 1], dims))
+    return rows, distances
+
+
+@numba.njit(cache=True)
+def _nearest_among(
+    ask_xy: Floats, ask: Floats, k: int, limit: float,
+    row: Ints, xy: Floats, position: Floats, box: Floats,
+    among: Among,
+) -> tuple[Ints, Floats]:  # fmt: skip
+    dims = position.shape[1]
+    ask_time, ask_group, time, group, lower, upper, first, last = among
+    k = min(k, max(len(row), 1))
+    rows = np.full((len(ask), k), -1, np.int64)
+    distances = np.full((len(ask), k), np.inf)
+    stack, gaps = np.zeros((_DEPTH, 3), np.int64), np.zeros(_DEPTH)
+    for q in range(len(ask)):
+        held = 0
+        far = reach(limit, dims)
+        stack[0], gaps[0] = (0, 0, len(row)), 0.0
+        top = 1 if ask_group[q] >= 0 else 0
+        while top:
+            top, low, high = _next_leaf(stack, gaps, top, far, box, ask, q)
+            for p in range(low, high):
+                r = row[p]
+                if group[r] != ask_group[q] or not first <= time[r] <= last:
+                    continue
+                if not lower <= time[r] - ask_time[q] <= upper:
+                    continue
+                if apart(ask, q, position, p) > far:
+                    continue
+                d = exact(ask_xy, q, xy, p, dims)
+                if d <= limit:
+                    held = _insert(rows, distances, q, held, r, d)
+                    if held == k:
+                        far = min(far, reach(distances[q, k - 1], dims))
     return rows, distances
 
 

@@ -331,6 +331,11 @@ def _distances(metric: str, left: Places, li: Ints, right: Places, ri: Ints) -> 
 
 def asked(place: Place, left: Columns, srid: int) -> Places:
     """The records' places, as `place` needs them."""
-    places = places_of(left, place.left, srid=srid)
+    return needed(place, left, place.left, srid)
+
+
+def needed(place: Place, columns: Columns, geometry: Geometry, srid: int) -> Places:
+    """The places that `geometry` names, as `place` needs them of either side."""
+    places = places_of(columns, geometry, srid=srid)
     on_sphere = isinstance(place, (Near, Nearest)) and place.metric == "sphere"
     return _on_sphere(places) if on_sphere else places

@@ -116,6 +116,16 @@ def build_texts(offsets: Ints, data: Bytes) -> tuple[Texts, Codes]:
     return Texts(slots, kept, kept_data), found
 
 
+def mixed_numbers(values: Ints) -> Slots:
+    """A hash of each number that is the same in every process."""
+    return _mixed_numbers(_fixed(values))
+
+
+def mixed_texts(offsets: Ints, data: Bytes) -> Slots:
+    """A hash of each value of a column of bytes that is the same in every process."""
+    return _mixed_texts(_fixed(offsets), _fixed(data))
+
+
 def form_of(arrays: Arrays) -> Dense | Numbers | Texts:
     """The form that these arrays were kept from."""
     for form in (Dense, Numbers, Texts):
@@ -200,10 +210,18 @@ def _candidates(hashes: Slots, count: int, slots: Slots, shift: Word, found: Int
 
 
 @numba.njit(cache=True, inline="always")
-def _mixed(value: int) -> Word:
+def mix(value: int) -> Word:
     """A hash whose upper bits choose the slot and whose lower ones are the tag."""
     mixed = np.uint64(value) * _MIX
     return (mixed ^ (mixed >> _HALF)) * _FOLD
+
+
+@numba.njit(cache=True)
+def _mixed_numbers(values: Ints) -> Slots:
+    mixed = np.empty(len(values), np.uint64)
+    for k in range(len(values)):
+        mixed[k] = mix(values[k])
+    return mixed
 
 
 @numba.njit(cache=True)
@@ -228,7 +246,7 @@ def _build_numbers(values: Ints, bits: int) -> tuple[Slots, Ints, Codes]:
     for start in range(0, len(values), _BLOCK):
         stop = min(start + _BLOCK, len(values))
         for k in range(start, stop):
-            hashes[k - start] = _mixed(values[k])
+            hashes[k - start] = mix(values[k])
             near[k - start] = slots[hashes[k - start] >> shift]  # brings it into the cache
         for k in range(start, stop):
             mixed = hashes[k - start]
@@ -252,7 +270,7 @@ def _find_numbers(asked: Ints, slots: Slots, values: Ints) -> Codes:
     for start in range(0, len(asked), _BLOCK):
         count = min(_BLOCK, len(asked) - start)
         for k in range(count):
-            hashes[k] = _mixed(asked[start + k])
+            hashes[k] = mix(asked[start + k])
         _candidates(hashes, count, slots, shift, codes)
         for k in range(count):
             near[k] = values[max(codes[k], 0)]
@@ -297,6 +315,14 @@ def _mixed_text(data: Bytes, start: int, stop: int) -> Word:
         rest = (rest << np.uint64(8)) | np.uint64(data[at])
     mixed = (mixed ^ rest) * _MIX
     return (mixed ^ (mixed >> _HALF)) * _FOLD
+
+
+@numba.njit(cache=True)
+def _mixed_texts(offsets: Ints, data: Bytes) -> Slots:
+    mixed = np.empty(len(offsets) - 1, np.uint64)
+    for k in range(len(mixed)):
+        mixed[k] = _mixed_text(data, offsets[k], offsets[k + 1])
+    return mixed
 
 
 @numba.njit(cache=True)

@@ -24,6 +24,7 @@ from rivermouth.spec.conditions import (
     Point,
     Range,
     combine,
+    named,
     split,
 )
 from rivermouth.tables.snapshot import Recipe
@@ -132,11 +133,6 @@ class Join:
     def output(self) -> t.StructType:
         """The schema of the result."""
         return t.StructType([*self.events.fields, *self.added])
-
-
-def named(geometry: Geometry) -> tuple[str, ...]:
-    """The columns that a geometry is made of."""
-    return (geometry.x, geometry.y) if isinstance(geometry, Point) else (geometry,)
 
 
 def check(

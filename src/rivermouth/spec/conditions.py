@@ -62,6 +62,11 @@ def point(x: str, y: str) -> Point:
 Geometry = str | Point
 
 
+def named(geometry: Geometry) -> tuple[str, ...]:
+    """The columns that a geometry is made of."""
+    return (geometry.x, geometry.y) if isinstance(geometry, Point) else (geometry,)
+
+
 class Condition:
     """What a pair must satisfy; two conditions are combined with ``&``."""
 

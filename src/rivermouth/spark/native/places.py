@@ -11,7 +11,7 @@ import math
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  (as everybody writes it)
 
-from rivermouth.spark.checking import Join, named
+from rivermouth.spark.checking import Join
 from rivermouth.spark.native import expressions
 from rivermouth.spark.native.columns import (
     apart,
@@ -24,7 +24,7 @@ from rivermouth.spark.native.columns import (
 from rivermouth.spark.native.expressions import Sql
 from rivermouth.spark.native.place_rows import CELLS, LISTS, SPACE
 from rivermouth.spark.native.rows import ROWS
-from rivermouth.spec.conditions import Near, Point, Topology
+from rivermouth.spec.conditions import Near, Point, Topology, named
 
 _X, _Y = hidden("x"), hidden("y")
 

@@ -1,0 +1,129 @@
+"""The joins of two streams as slow, obvious code: what the fast ones must give.
+
+All rows are taken to be on time. Meant to be read and believed.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+from rivermouth.spec.conditions import Condition, Nearest, split
+from rivermouth.spec.durations import Duration, microseconds
+from rivermouth.spec.windows import Window
+from rivermouth.testing.oracle import Row, matches
+
+How = Literal["inner", "left"]
+_US = dt.timedelta(microseconds=1)
+
+
+def join_interval(
+    left: Iterable[Row],
+    right: Sequence[Row],
+    *,
+    on: Condition,
+    time: str | tuple[str, str],
+    between: tuple[Duration, Duration],
+    how: How = "inner",
+    columns: Sequence[str] | Mapping[str, str],
+) -> list[Row]:
+    """The rows that ``rivermouth.join_interval`` must give, in no particular order.
+
+    Examples
+    --------
+    >>> from rivermouth import dwithin, point
+    >>> at = dt.datetime(2026, 1, 1, 12)
+    >>> calls = [{"who": "ann", "at": at, "x": 0.0, "y": 0.0}]
+    >>> cabs = [{"cab": cab, "at": at - dt.timedelta(minutes=cab), "x": 0.0, "y": 1.0}
+    ...         for cab in (1, 2, 3)]
+    >>> rows = join_interval(
+    ...     calls, cabs, on=dwithin(point("x", "y"), point("x", "y"), distance=2), time="at",
+    ...     between=("-2 minutes", "0 seconds"), columns=["cab"],
+    ... )
+    >>> [(row["who"], row["cab"]) for row in rows]
+    [('ann', 2), ('ann', 1)]
+    """
+    ours, theirs = (time, time) if isinstance(time, str) else time
+    lower, upper = (microseconds(end, where="between") for end in between)
+    known = _in_order(right, theirs)
+    joined = []
+    for row in left:
+        if row[ours] is not None:
+            there = [r for r in known if lower <= (r[theirs] - row[ours]) // _US <= upper]
+            joined += _met(row, there, on, how, columns, {})
+    return joined
+
+
+def join_window(
+    left: Iterable[Row],
+    right: Sequence[Row],
+    *,
+    on: Condition,
+    time: str | tuple[str, str],
+    window: Window,
+    how: How = "inner",
+    columns: Sequence[str] | Mapping[str, str],
+) -> list[Row]:
+    """The rows that ``rivermouth.join_window`` must give, in no particular order."""
+    ours, theirs = (time, time) if isinstance(time, str) else time
+    known = _in_order(right, theirs)
+    joined = []
+    for row in left:
+        if row[ours] is not None:
+            for start in _starts(row[ours], window):
+                end = start + window.size
+                there = [r for r in known if start <= r[theirs] < end]
+                bounds = {"window_start": start, "window_end": end}
+                joined += _met(row, there, on, how, columns, bounds)
+    return joined
+
+
+def _starts(time: dt.datetime, window: Window) -> list[dt.datetime]:
+    """The starts of all windows that hold `time`, newest first."""
+    zero = dt.datetime(1970, 1, 1, tzinfo=time.tzinfo)
+    start = zero + (time - zero) // window.every * window.every
+    starts = []
+    while time < start + window.size:
+        starts.append(start)
+        start -= window.every
+    return starts
+
+
+def _in_order(rows: Iterable[Row], time: str) -> list[Row]:
+    """Rows that have a time: older ones first, those as old by their values, nulls last.
+
+    That is the order in which rows equally far from another are taken by `nearest`.
+    """
+
+    def place(row: Row) -> list[Any]:
+        return [
+            row[time],
+            *((value is None, 0 if value is None else value) for value in row.values()),
+        ]
+
+    return sorted((row for row in rows if row[time] is not None), key=place)
+
+
+def _met(
+    row: Row,
+    there: Sequence[Row],
+    on: Condition,
+    how: How,
+    columns: Sequence[str] | Mapping[str, str],
+    bounds: Row,
+) -> list[Row]:
+    brought = columns if isinstance(columns, Mapping) else {name: name for name in columns}
+    found: Sequence[tuple[Row, float | None]] = matches(row, there, on)
+    if how == "left" and not found:
+        found = [({}, None)]
+    is_nearest = isinstance(split(on).place, Nearest)
+    return [
+        {
+            **row,
+            **{new: other.get(old) for new, old in brought.items()},
+            **({"distance": distance} if is_nearest else {}),
+            **bounds,
+        }
+        for other, distance in found
+    ]

@@ -1,0 +1,316 @@
+"""Two streams in space and time against the oracle: any order, cut, bucket, cell and bin."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import shapely
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import rivermouth as rm
+from meetings import NOW, SECOND, TIME, Buckets, at, interval, meeting, run, windows
+from rivermouth.spec.windows import sliding, tumbling
+from rivermouth.testing import assert_same_rows
+from rivermouth.testing.meetings import join_interval, join_window
+from shapes import pool
+
+SHAPES = [
+    *(make("a", "b") for make in (
+        rm.within, rm.contains, rm.intersects, rm.covers, rm.covered_by, rm.touches, rm.crosses,
+        rm.overlaps, rm.equals,
+    )),
+    rm.relate("a", "b", "T*F**F***"),
+    rm.dwithin("a", "b", distance=0),
+    rm.dwithin("a", "b", distance=2),
+    rm.nearest("a", "b", k=2),
+    rm.nearest("a", "b", k=2, distance=1.5),
+]  # fmt: skip
+POINTS = [
+    rm.dwithin(rm.point("x", "y"), rm.point("v", "w"), distance=1.5),
+    rm.dwithin(rm.point("lon", "lat"), rm.point("lon", "lat"), meters=200_000),
+    rm.nearest(rm.point("x", "y"), rm.point("v", "w"), k=2),
+    rm.nearest(rm.point("lon", "lat"), rm.point("lon", "lat"), meters=200_000),
+    rm.within(rm.point("x", "y"), "b"),
+    rm.intersects("a", rm.point("v", "w")),
+    rm.dwithin(rm.point("x", "y"), "b", distance=1),
+    rm.nearest(rm.point("x", "y"), "b", distance=3),
+]
+INTERVALS = [
+    ("-3 seconds", "3 seconds"),
+    ("-5 seconds", "0 seconds"),
+    ("0 seconds", "4 seconds"),
+    ("0 seconds", "0 seconds"),
+    ("-6 seconds", "-2 seconds"),
+    ("2 seconds", "5 seconds"),
+]
+WINDOWS = [tumbling("5 seconds"), sliding("6 seconds", every="2 seconds")]
+WINDOWS += [sliding("5 seconds", every="3 seconds")]
+COLUMNS = {"r": "r", "rk": "k", "ru": "u"}
+
+
+def sides(seed, kind, count=24, span=20):
+    """Rows with points, shapes, keys and times, some of them without one or the other."""
+    rng = np.random.default_rng(seed)
+
+    def side(names, shift):
+        xy = rng.integers(0, 9, (count, 2)).astype(float)
+        xy[rng.random(count) < 0.05] = np.nan
+        times = rng.integers(-span // 2, span // 2, count)
+        shapes = pool(seed + shift, count, kind)
+        return pa.RecordBatch.from_arrays(
+            [
+                pa.array(range(count), pa.int64()),
+                pa.array([None if rng.random() < 0.03 else at(int(t)) for t in times], TIME),
+                pa.array([None if s is None else shapely.to_wkb(s) for s in shapes], pa.binary()),
+                pa.array(xy[:, 0], from_pandas=True),
+                pa.array(xy[:, 1], from_pandas=True),
+                # on the sphere no two are equally far: two formulas tell them apart by rounding
+                *(
+                    pa.array(numbers + rng.random(count) / 100, from_pandas=True)
+                    for numbers in xy.T
+                ),
+                pa.array([None if key == 3 else key for key in rng.integers(0, 4, count).tolist()]),
+            ],
+            [*names, "lon", "lat", "k"],
+        )
+
+    return side(["l", "t", "a", "x", "y"], 0), side(["r", "u", "b", "v", "w"], 1)
+
+
+how_cut = st.fixed_dictionaries(
+    {
+        "seed": st.integers(0, 2**32 - 1),
+        "kind": st.sampled_from(["any", "points", "polygons"]),
+        "how": st.sampled_from(["inner", "left"]),
+        "keyed": st.booleans(),
+        "buckets": st.integers(1, 5),
+        "cell": st.sampled_from([None, 0.7, 3.0, 50.0]),
+        "spread": st.sampled_from([None, 1, 3]),
+        "bin": st.sampled_from([None, SECOND, 4 * SECOND, 100 * SECOND]),
+        "lateness": st.sampled_from([0, 3, 50]),
+        "batches": st.integers(1, 6),
+    }
+)
+
+
+def check(on, when, truth, cut):
+    """The join over these rows, however they are cut, gives the truth and leaves nothing."""
+    left, right = sides(cut["seed"], cut["kind"])
+    on = on & rm.equal("k") if cut["keyed"] else on
+    asked = meeting(
+        on, when, left.schema, right.schema, how=cut["how"], columns=COLUMNS,
+        lateness=cut["lateness"] * SECOND, width=cut["bin"],
+    )  # fmt: skip
+    buckets = Buckets(asked, cut["buckets"], cell=cut["cell"], spread=cut["spread"])
+    rng = np.random.default_rng(cut["seed"])
+    found = run(buckets, left, right, rng, lateness=cut["lateness"], batches=cut["batches"])
+    expected = truth(left.to_pylist(), right.to_pylist(), on=on, time=("t", "u"),
+                     how=cut["how"], columns=COLUMNS)  # fmt: skip
+    assert_same_rows(_rounded(found), _rounded(expected))
+    assert buckets.held == 0
+
+
+def _rounded(rows):
+    """Great circles by two formulas differ in the last digits."""
+
+    def distance(row):
+        far = row.get("distance")
+        return {} if far is None else {"distance": round(far, 5)}
+
+    return [{**row, **distance(row)} for row in rows]
+
+
+@pytest.mark.parametrize("on", [*SHAPES, *POINTS], ids=str)
+@given(between=st.sampled_from(INTERVALS), cut=how_cut)
+@settings(max_examples=6, deadline=None)
+def test_intervals_equal_the_oracle(on, between, cut):
+    def truth(left, right, **asked):
+        return join_interval(left, right, between=between, **asked)
+
+    check(on, interval(*between), truth, cut)
+
+
+@pytest.mark.parametrize("on", [*SHAPES, *POINTS], ids=str)
+@given(window=st.sampled_from(WINDOWS), early=st.booleans(), cut=how_cut)
+@settings(max_examples=6, deadline=None)
+def test_windows_equal_the_oracle(on, window, early, cut):
+    def truth(left, right, **asked):
+        return join_window(left, right, window=window, **asked)
+
+    is_nearest = isinstance(on, rm.nearest("a", "b").__class__)
+    check(on, windows(window, early=early and not is_nearest), truth, cut)
+
+
+def points(names, rows):
+    """Rows of (id, seconds, x, y)."""
+    ids, times, x, y = zip(*rows, strict=True) if rows else ((), (), (), ())
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array(ids, pa.int64()),
+            pa.array([None if t is None else at(t) for t in times], TIME),
+            pa.array(x, pa.float64()),
+            pa.array(y, pa.float64()),
+        ],
+        names,
+    )
+
+
+def left(*rows):
+    return points(["l", "t", "x", "y"], rows)
+
+
+def right(*rows):
+    return points(["r", "u", "v", "w"], rows)
+
+
+NEAR = rm.dwithin(rm.point("x", "y"), rm.point("v", "w"), distance=1)
+FIVE = ("-5 seconds", "5 seconds")
+
+
+def near(when=None, *, buckets=1, **asked):
+    when = interval(*FIVE) if when is None else when
+    routed = {name: asked.pop(name) for name in ("cell", "spread", "future") if name in asked}
+    made = meeting(NEAR, when, left().schema, right().schema, columns={"r": "r"}, **asked)
+    return Buckets(made, buckets, **routed)
+
+
+def told(rows):
+    return sorted((row["l"], row["r"]) for row in rows)
+
+
+def test_a_pair_comes_as_soon_as_both_rows_are_there():
+    buckets = near(lateness="1 minute")
+    assert told(buckets.feed(left((1, 0, 0, 0)), right())) == []
+    assert told(buckets.feed(left(), right((7, 3, 0, 1), (8, 3, 0, 1.5), (9, 6, 0, 0)))) == [(1, 7)]
+    assert told(buckets.feed(left((2, 5, 0, 1)), right())) == [(2, 7), (2, 8), (2, 9)]
+
+
+def test_a_window_join_speaks_when_the_window_closes_or_at_once_if_asked():
+    late, early = (
+        near(windows(tumbling("10 seconds"))),
+        near(windows(tumbling("10 seconds"), early=True)),
+    )
+    one = left((1, 2, 0, 0)), right((7, 9, 0, 1))
+    assert told(late.feed(*one)) == []
+    assert told(early.feed(*one)) == [(1, 7)]
+    still_open = left((2, 9, 50, 0)), right((8, 9, 90, 0))
+    assert told(late.feed(*still_open)) == told(early.feed(*still_open)) == []
+    past = left((3, 10, 50, 0)), right((9, 10, 90, 0))
+    assert told(late.feed(*past)) == [(1, 7)]
+    assert told(early.feed(*past)) == []
+
+
+def test_a_left_row_that_found_nothing_comes_once_nothing_can_come():
+    buckets = near(how="left", lateness="2 seconds")
+    assert told(buckets.feed(left((1, 0, 0, 0)), right((7, 7, 9, 9)))) == []
+    # the clock stands at 5 = 7 - 2: a right row of that time may still come for (1, 0)
+    assert told(buckets.feed(left((2, 7, 50, 0)), right())) == []
+    assert buckets.feed(left((3, 8, 50, 0)), right((8, 8, 9, 9)))[0]["l"] == 1
+
+
+def test_late_rows_are_counted_once_and_told_if_asked_for():
+    quiet, telling = near(buckets=4, spread=3), near(buckets=4, spread=3, late_rows=True)
+    for buckets in (quiet, telling):
+        buckets.feed(left((1, 100, 0, 0)), right((7, 90, 0, 0)))
+    # the slower side's 90 is the clock: 90 itself is not late, 89 is
+    batch = left((2, 89, 0, 0), (3, 90, 0, 0)), right((8, 60, 0, 0), (9, 90, 0, 0))
+    assert told(quiet.feed(*batch)) == [(3, 7), (3, 9)]
+    rows = telling.feed(*batch)
+    kinds = sorted((row["kind"], row["side"], row["l"], row["r"]) for row in rows if row["side"])
+    assert kinds == [("late", "left", 2, None), ("late", "right", None, 8)]
+    assert sum(report["counts"].get("late", 0) for report in quiet.reports) == 2
+    assert told(row for row in rows if row["kind"] == "row") == [(3, 7), (3, 9)]
+
+
+def test_what_cannot_take_part_is_set_aside_and_the_future_moves_no_clock():
+    now = 1000 * SECOND
+    buckets = near(buckets=3, late_rows=True, future=60 * SECOND)
+    odd = left((1, None, 0, 0), (2, 990, None, 0), (3, 5000, 0, 0), (4, 1060, 0, 0))
+    rows = buckets.feed(odd, right((7, 999, 0, 0)), now=now)
+    assert sorted((row["kind"], row["l"]) for row in rows) == [
+        ("future", 3), ("set aside", 1), ("set aside", 2),
+    ]  # fmt: skip
+    aside = {}
+    for report in buckets.reports:
+        aside |= report["set_aside"]
+    assert aside == {"null time": 1, "no place": 1}
+    assert sum(report["counts"].get("future", 0) for report in buckets.reports) == 1
+    # had 5000 moved the clock, this would be late
+    assert told(buckets.feed(left((5, 999, 0, 0)), right(), now=now)) == [(5, 7)]
+
+
+def test_a_left_row_without_a_place_comes_out_at_once_per_window():
+    buckets = near(windows(sliding("10 seconds", every="5 seconds")), how="left")
+    rows = buckets.feed(left((1, 7, None, 0)), right())
+    assert sorted(row["window_start"] for row in rows) == [at(0), at(5)]
+
+
+def test_the_state_stays_flat_on_a_long_steady_stream():
+    buckets = near(buckets=2, lateness="2 seconds", how="left")
+    rng, sizes = np.random.default_rng(1), []
+    for second in range(120):
+        xy = rng.integers(0, 30, (2, 20, 2)).tolist()
+        buckets.feed(
+            left(*((n, second, *p) for n, p in enumerate(xy[0]))),
+            right(*((n, second, *p) for n, p in enumerate(xy[1]))),
+        )
+        sizes.append(sum(len(value) for store in buckets.stores for value in store.values()))
+    assert max(sizes[60:]) <= 1.1 * max(sizes[20:60])
+
+
+def test_small_batches_leave_no_small_values():
+    buckets = near(lateness="1 hour", width=3600 * SECOND)
+    for number in range(200):
+        buckets.feed(left((number, number, number, 0)), right())
+    assert buckets.held == 1
+
+
+def test_large_batches_leave_no_large_values():
+    buckets = near(lateness="1 hour", width=3600 * SECOND)
+    rows = left(*((n, 0, n % 100, n // 100) for n in range(60_000)))
+    buckets.feed(rows, right())
+    values = [len(v) for name, v in buckets.stores[0].items() if name != "meta"]
+    assert len(values) >= 4
+    assert max(values) < 1 << 20
+    assert told(buckets.feed(left(), right((7, 0, 3, 4)), forget=True)) == sorted(
+        (x + 100 * y, 7) for x, y in [(3, 4), (2, 4), (4, 4), (3, 3), (3, 5)]
+    )
+
+
+def test_a_crowded_cell_can_be_spread_over_buckets():
+    rng = np.random.default_rng(1)
+    spots = rng.random((4000, 2)) / 2
+    rows = left(*((n, n / 1000, *spot) for n, spot in enumerate(spots.tolist())))
+    one, many = near(buckets=8), near(buckets=8, spread=8)
+    crowd = [np.bincount(b.routed(0, rows).bucket, minlength=8) for b in (one, many)]
+    assert crowd[0].max() == 4000
+    assert crowd[1].max() < 700
+
+
+def test_far_cells_spread_evenly_over_buckets():
+    rng = np.random.default_rng(1)
+    rows = left(*((n, 0, *spot) for n, spot in enumerate((rng.random((20_000, 2)) * 300).tolist())))
+    counts = np.bincount(near(buckets=8).routed(0, rows).bucket, minlength=8)
+    assert counts.max() < 1.2 * counts.mean()
+
+
+def test_an_idle_side_holds_nobody_up_where_that_is_asked_for():
+    import dataclasses
+
+    asked = dataclasses.replace(near(how="left").asked, idle=60 * SECOND)
+    buckets = Buckets(asked)
+    buckets.feed(left((1, 0, 0, 0)), right((7, 0, 9, 9)), now=NOW)
+    assert told(buckets.feed(left((2, 100, 0, 0)), right(), now=NOW + 59 * SECOND)) == []
+    rows = buckets.feed(left((3, 101, 0, 0)), right(), now=NOW + 61 * SECOND)
+    assert [row["l"] for row in rows] == [1]
+    # and when both are silent, everything is told
+    rows = buckets.feed(left(), right(), now=NOW + 200 * SECOND)
+    assert sorted(row["l"] for row in rows) == [2, 3]
+    assert buckets.held == 0
+
+
+def test_a_batch_frame_is_one_step_over_everything():
+    buckets = near(how="left", buckets=2)
+    rows = buckets.feed(left((1, 0, 0, 0), (2, 900, 5, 5)), right((7, 4, 0, 1)), last=True)
+    assert sorted((row["l"], row["r"]) for row in rows) == [(1, 7), (2, None)]
+    assert buckets.stores == [{}, {}]

@@ -1,0 +1,89 @@
+"""Points near points in time: the sorted join against every pair, on the plane and the sphere."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import shapely
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rivermouth.kernels.meeting import strips
+from rivermouth.kernels.meeting.times import Span
+from rivermouth.testing.oracle import great_circle
+
+numbers = st.one_of(st.integers(-4, 4).map(float), st.floats(-1e6, 1e6), st.floats(-1e300, 1e300))
+rows = st.lists(st.tuples(numbers, numbers, st.integers(-9, 9), st.integers(0, 1)), max_size=9)
+lonlat = st.tuples(
+    st.one_of(st.floats(-540, 540), st.sampled_from([-180.0, 180.0, 179.99, -179.99, 0.0])),
+    st.one_of(st.floats(-90, 90), st.sampled_from([-90.0, 90.0, 89.99])),
+    st.integers(-9, 9),
+    st.integers(0, 1),
+)
+
+
+def built(found, limit, *, sphere=False):
+    x, y, time, code = (np.array(part) for part in zip(*found, strict=True)) if found else [[]] * 4
+    return strips.build(
+        np.asarray(x, float), np.asarray(y, float), np.asarray(time, np.int64),
+        np.asarray(code, np.int64), np.arange(len(found)), limit=limit, sphere=sphere,
+    )  # fmt: skip
+
+
+def met(asking, held, limit, span, *, sphere=False, most=1 << 18):
+    one, other = built(asking, limit, sphere=sphere), built(held, limit, sphere=sphere)
+    pairs = []
+    for li, ri, _ in strips.meet(one, other, limit, span, most=most):
+        pairs += zip(li.tolist(), ri.tolist(), strict=True)
+    return sorted(pairs)
+
+
+def expected(asking, held, span, is_near):
+    return [
+        (i, j)
+        for (i, a), (j, b) in itertools.product(enumerate(asking), enumerate(held))
+        if a[3] == b[3]
+        and span.lower <= b[2] - a[2] <= span.upper
+        and span.first <= b[2] <= span.last
+        and is_near(a, b)
+    ]
+
+
+@given(rows, rows, st.sampled_from([0.0, 1.0, 1.5, 1e-9, 1e5, 1e299]), st.integers(1, 5))
+@settings(max_examples=200, deadline=None)
+def test_the_plane_equals_every_pair(asking, held, limit, most):
+    span = Span(-3, 5, -6, 8)
+
+    def is_near(a, b):
+        with np.errstate(over="ignore"):
+            return shapely.dwithin(shapely.Point(a[:2]), shapely.Point(b[:2]), limit)
+
+    assert met(asking, held, limit, span, most=most) == expected(asking, held, span, is_near)
+
+
+@given(st.lists(lonlat, max_size=9), st.lists(lonlat, max_size=9), st.floats(0, 2.1e7))
+@settings(max_examples=200, deadline=None)
+def test_the_sphere_equals_every_pair(asking, held, limit):
+    span = Span(-3, 5)
+    edge = 1e-6  # metres: two formulas may disagree there
+
+    def distance(a, b):
+        return great_circle(shapely.Point(a[:2]), shapely.Point(b[:2]))
+
+    found = set(met(asking, held, limit, span, sphere=True))
+    assert found <= set(expected(asking, held, span, lambda a, b: distance(a, b) <= limit + edge))
+    assert found >= set(expected(asking, held, span, lambda a, b: distance(a, b) <= limit - edge))
+
+
+@pytest.mark.parametrize("limit", [100.0, 5_000.0, 3_000_000.0])
+def test_around_a_pole_and_the_antimeridian(limit):
+    rng = np.random.default_rng(1)
+    step = math.degrees(limit / 6_371_008.7714)
+    pole = [(float(x), 90 - abs(float(y)) * step, 0, 0) for x, y in
+            zip(rng.uniform(-180, 180, 150), rng.normal(size=150), strict=True)]  # fmt: skip
+    line = [(180 + float(x) * step, float(y) * step, 0, 0) for x, y in rng.normal(size=(150, 2))]
+    for points in (pole, line):
+        truth = expected(points, points, Span(0, 0), lambda a, b: great_circle(
+            shapely.Point(a[:2]), shapely.Point(b[:2])) <= limit)  # fmt: skip
+        assert met(points, points, limit, Span(0, 0), sphere=True) == truth

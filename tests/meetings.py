@@ -1,0 +1,116 @@
+"""Joins of two streams without Spark: routers, messages and steps as the door runs them."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import numpy as np
+import pyarrow as pa
+
+from rivermouth.kernels.meeting.asked import Meeting, result_schema
+from rivermouth.kernels.meeting.routing import MeetingRouter, routing
+from rivermouth.kernels.meeting.stepping import MeetingStepper
+from rivermouth.kernels.meeting.times import Interval, Windows
+from rivermouth.kernels.packing import Packer, Routed, arrivals
+from rivermouth.spec.conditions import Nearest, split
+from rivermouth.spec.durations import microseconds
+
+NOW = 10**18
+SECOND = 1_000_000
+TIME = pa.timestamp("us", "UTC")
+
+
+def interval(lower, upper):
+    return Interval(*(microseconds(end, where="between") for end in (lower, upper)))
+
+
+def windows(window, *, early=False):
+    return Windows(window.size_us, window.every_us, early)
+
+
+def at(seconds):
+    """So many seconds after 1970."""
+    return dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(seconds=seconds)
+
+
+def meeting(
+    on, when, left, right, *, how="inner", columns, lateness=0, width=None, late_rows=False
+):
+    equal, place, _ = split(on)
+    brought = tuple(columns.items())
+    window = TIME if isinstance(when, Windows) else None
+    output = result_schema(
+        left, right, brought,
+        distance=isinstance(place, Nearest), window=window, late_rows=late_rows,
+    )  # fmt: skip
+    late = microseconds(lateness, where="test") if isinstance(lateness, str) else lateness
+    return Meeting(
+        equal, place, ("t", "u"), when, how, brought, output, (late, late),
+        width or when.bin, late_rows=late_rows,
+    )  # fmt: skip
+
+
+class Buckets:
+    """The buckets of a join, fed batch by batch."""
+
+    def __init__(self, asked, buckets=1, *, cell=None, spread=None, future=0):
+        self.asked, self.count = asked, buckets
+        self.routing = routing(asked, buckets, cell=cell, spread=spread)
+        self.future = future
+        self.stores = [{} for _ in range(buckets)]
+        self.hints = [{} for _ in range(buckets)]
+        self.reports = []
+
+    def routed(self, side, batch, now=NOW):
+        router = MeetingRouter(self.asked, side, self.routing, self.future, batch.schema)
+        return router.route(batch, now)
+
+    def feed(self, *batches, last=False, forget=False, newest=None, now=NOW):
+        """A micro-batch of one record batch a side; `forget` drops what workers remember."""
+        inbox = [[] for _ in range(self.count)]
+        for side, batch in enumerate(batches):
+            packer = Packer(side, self.count, 0)
+            routed = self.routed(side, batch, now)
+            if newest is not None:
+                routed = Routed(routed.rows, routed.bucket, newest, routed.aside)
+            for bucket, message in (*packer.add(routed), *packer.end()):
+                inbox[bucket].append(message)
+        rows = []
+        for bucket, messages in enumerate(inbox):
+            stepper = MeetingStepper(self.asked, self.routing, bucket)
+            found = arrivals(messages, sides=2, now=now, last=last)
+            hint = {} if forget else self.hints[bucket]
+            for table in stepper.step(self.stores[bucket], found, hint):
+                assert table.schema == self.asked.output
+                rows += table.to_pylist()
+            self.hints[bucket] = hint
+            self.reports.append(stepper.report())
+        return rows
+
+    @property
+    def held(self):
+        """How many values the stores have, besides their books."""
+        return sum(len(store.keys() - {"meta"}) for store in self.stores)
+
+
+def in_disorder(rng, batch, time, lateness):
+    """The rows in an order of arrival in which none is late."""
+    seconds = batch.column(time).cast(pa.int64()).fill_null(0).to_numpy() / SECOND
+    delay = rng.integers(0, lateness + 1, len(seconds)) if lateness else np.zeros(len(seconds))
+    return batch.take(pa.array(np.argsort(seconds + delay, kind="stable")))
+
+
+def run(buckets, left, right, rng, *, lateness, batches):
+    """Both sides in disorder, cut into batches, then the clock beyond everything."""
+    sides = [in_disorder(rng, left, "t", lateness), in_disorder(rng, right, "u", lateness)]
+    cuts = [np.sort(rng.integers(0, len(side) + 1, batches - 1)) for side in sides]
+    ends = [[0, *cut.tolist(), len(side)] for cut, side in zip(cuts, sides, strict=True)]
+    rows = []
+    for number in range(batches):
+        parts = [
+            side.slice(end[number], end[number + 1] - end[number])
+            for side, end in zip(sides, ends, strict=True)
+        ]
+        rows += buckets.feed(*parts, forget=bool(rng.integers(2)))
+    rows += buckets.feed(left.slice(0, 0), right.slice(0, 0), newest=10**15)
+    return rows

@@ -56,6 +56,22 @@ class Answering(Source, Protocol):
         ...
 
 
+@runtime_checkable
+class Upserting(Protocol):
+    """A table that rows can be written into by key."""
+
+    def upsert(self, rows: pa.Table, *, keys: Sequence[str], order: Sequence[str]) -> None:
+        """Write rows over those with the same keys, unless these come later by `order`.
+
+        The table is made if it is not there. All rows are written or none.
+        """
+        ...
+
+    def delete(self, keys: pa.Table) -> None:
+        """Remove the rows with these keys."""
+        ...
+
+
 def geometry_field(name: str, srid: int = 0) -> pa.Field:
     """A column of WKB in the reference system `srid`, 0 where it is not known."""
     return pa.field(name, pa.binary(), metadata={_SRID: str(srid).encode()})

@@ -18,7 +18,7 @@ from rivermouth.tables.postgresql.arrays import register
 T = TypeVar("T")
 Connection = psycopg.Connection[Any]
 
-__all__ = ["LIMIT", "Connection", "close_all", "run"]
+__all__ = ["LIMIT", "Connection", "close_all", "run", "write"]
 
 # What a session is told: times come in UTC; compiling statements and guessing that only the first
 # rows of a cursor are wanted cost more than they bring; PostGIS may live in a schema of its own.
@@ -70,6 +70,17 @@ def run(access: Access, what: str, work: Callable[[Connection], T]) -> T:
         return _pools.run(access, work)
     except psycopg.Error as error:
         # not "from error": its own words may carry the password, and a traceback would print them
+        raise _table_error(error, access, what) from None
+
+
+def write(access: Access, what: str, work: Callable[[Connection], T]) -> T:
+    """Do `work`, which may write, in one transaction of a connection of its own."""
+    try:
+        with _open(access) as connection:
+            connection.execute("SET default_transaction_read_only = off")
+            with connection.transaction():
+                return work(connection)
+    except psycopg.Error as error:
         raise _table_error(error, access, what) from None
 
 

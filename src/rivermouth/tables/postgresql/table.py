@@ -18,12 +18,13 @@ from rivermouth.spec.filters import Filter, shown
 from rivermouth.tables.naming import parts_of
 from rivermouth.tables.postgresql.access import WHERE, Access
 from rivermouth.tables.postgresql.catalog import Description, describe
-from rivermouth.tables.postgresql.connections import Connection, run
+from rivermouth.tables.postgresql.connections import Connection, run, write
 from rivermouth.tables.postgresql.fetching import arrays_of, copied, rows_of
 from rivermouth.tables.postgresql.records import records_of
 from rivermouth.tables.postgresql.selection import filtered
 from rivermouth.tables.postgresql.statements import is_on_sphere, spot_of, statement
 from rivermouth.tables.postgresql.wire import Changed, Endless, batch_of_rows
+from rivermouth.tables.postgresql.writing import delete_rows, upsert_rows
 
 
 @dataclass(frozen=True, repr=False)
@@ -129,6 +130,22 @@ class PostgresTable:
     @property
     def _shown(self) -> str:
         return f"table {self.table!r}"
+
+    def upsert(self, rows: pa.Table, *, keys: Sequence[str], order: Sequence[str]) -> None:
+        """Write rows over those with the same keys, unless these come later by `order`.
+
+        A table that is not there is made, with an index on `keys`. One that is must have a
+        unique index on them in which nulls are equal (``NULLS NOT DISTINCT``).
+        """
+        if rows.num_rows:
+            place = sql.Identifier(*parts_of(self.table, where=WHERE))
+            write(self.access, self.table, lambda to: upsert_rows(to, place, rows, keys, order))
+
+    def delete(self, keys: pa.Table) -> None:
+        """Remove the rows with these keys."""
+        if keys.num_rows:
+            place = sql.Identifier(*parts_of(self.table, where=WHERE))
+            write(self.access, self.table, lambda to: delete_rows(to, place, keys))
 
     def _describe(self) -> Description:
         described = run(self.access, self._shown, lambda found: describe(found, self.table))

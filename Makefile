@@ -5,7 +5,7 @@ BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
 BENCHES := stream_table shapes memory latency equality ranges incremental cache lookups ordered shares
 
-.PHONY: env demo test test-kernels check bench bench-quick docs servers lock clean
+.PHONY: env demo test test-kernels test-kills check bench bench-quick docs servers lock clean
 
 env: .venv/.made
 
@@ -26,6 +26,10 @@ test: env check
 # the same batch tests once more, through Spark Connect, are the second line of `test`
 test-kernels: env
 	$(PYTEST) -q tests/kernels tests/spec src/rivermouth/kernels src/rivermouth/spec src/rivermouth/errors.py
+
+# queries killed with -9 twenty times each, where `test` kills them three times
+test-kills: env
+	RIVERMOUTH_KILLS=20 $(PYTEST) -q tests -k killed
 
 check: env
 	$(BIN)/ruff check .

@@ -1,22 +1,15 @@
 """A stream killed in mid-run and started again gives the same output, each row once."""
 
-import json
-import os
-import pathlib
-import random
-import signal
-import subprocess
-import sys
-import time
-
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import shapely
 
+from killing import KILLS, kill_and_finish, output
+
 pytestmark = pytest.mark.spark
 
-FILES, ROWS = 12, 40
+FILES, ROWS = 4 * KILLS, 40
 
 QUERY = """
 import sys, time
@@ -61,55 +54,8 @@ def folder(tmp_path):
     return tmp_path
 
 
-def start(folder):
-    return subprocess.Popen(
-        [sys.executable, "-c", QUERY, str(folder)],
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,  # driver, JVM and workers die together
-    )
-
-
-def kill(process):
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    process.stdout.close()
-
-
-def output(folder):
-    """What a reader of the file sink sees: the files its log names."""
-    log = folder / "out" / "_spark_metadata"
-    return pq.read_table(_committed(log)).to_pylist() if log.exists() else []
-
-
-def _committed(log: pathlib.Path):
-    names = []
-    for file in sorted(log.iterdir(), key=lambda f: f.name):
-        if file.name[0] != ".":
-            lines = file.read_text().splitlines()[1:]
-            names += [json.loads(line)["path"].removeprefix("file://") for line in lines]
-    return sorted(set(names))
-
-
-def batches(folder):
-    commits = folder / "checkpoint" / "commits"
-    return len([f for f in commits.iterdir() if f.name.isdigit()]) if commits.exists() else 0
-
-
 def test_killed_and_started_again_each_row_comes_once(folder):
-    rng = random.Random(1)
-    for kills in range(3):
-        process = start(folder)
-        assert process.stdout.readline() == "started\n"
-        target, deadline = batches(folder) + 1 + kills, time.monotonic() + 120
-        while batches(folder) < target and process.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.02)
-        time.sleep(rng.uniform(0, 0.4))
-        kill(process)
-    before = batches(folder)
-    assert 0 < before < FILES, "the kills must fall in the middle of the work"
-    last = start(folder)
-    assert last.communicate(timeout=240)[0] == "started\nended\n"
+    kill_and_finish(QUERY, folder, seed=1)
     expected = sorted(
         (i, zone)
         for i in range(FILES * ROWS)
@@ -117,5 +63,5 @@ def test_killed_and_started_again_each_row_comes_once(folder):
             (i % 11 >= 5) + (i % 11 > 5) + (i % 11 > 9)
         ]
     )
-    found = [(row["id"], row["zone"]) for row in output(folder)]
+    found = [(row["id"], row["zone"]) for row in output(folder / "out")]
     assert sorted(found, key=str) == sorted(expected, key=str)

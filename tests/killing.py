@@ -1,0 +1,69 @@
+"""Queries in processes of their own, killed with -9 at random points and started again."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pyarrow.parquet as pq
+
+#: how often a test kills its query; `make test-kills` asks for more
+KILLS = int(os.environ.get("RIVERMOUTH_KILLS", "3"))
+
+
+def kill_and_finish(script: str, folder: pathlib.Path, *, seed: int, kills: int = KILLS) -> None:
+    """Run `script` with `folder` as its argument, kill it `kills` times, then let it end.
+
+    The script prints ``started`` once its query runs and ``ended`` at its end. The query's
+    checkpoint is a folder ``checkpoint`` somewhere under `folder`. A kill falls into the time
+    after the next batch was committed, anywhere within a batch or so.
+    """
+    rng = random.Random(seed)
+    for _ in range(kills):
+        process = _start(script, folder)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "started\n"
+        target, deadline = committed_batches(folder) + 1, time.monotonic() + 120
+        while (
+            committed_batches(folder) < target
+            and process.poll() is None
+            and time.monotonic() < deadline
+        ):
+            time.sleep(0.02)
+        time.sleep(rng.uniform(0, 1.5))
+        assert process.poll() is None, "the kills must fall in the middle of the work"
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        process.stdout.close()
+    last = _start(script, folder)
+    assert last.communicate(timeout=600)[0] == "started\nended\n"
+
+
+def _start(script: str, folder: pathlib.Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", script, str(folder)],
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,  # driver, JVM and workers die together
+    )
+
+
+def committed_batches(folder: pathlib.Path) -> int:
+    """How many batches the query has committed."""
+    return sum(1 for file in folder.glob("**/checkpoint/commits/*") if file.name.isdigit())
+
+
+def output(sink: pathlib.Path) -> list[dict[str, object]]:
+    """What a reader of a Parquet file sink sees: the rows of the files that its log names."""
+    names = set()
+    for file in (sink / "_spark_metadata").iterdir():
+        if file.name[0] != ".":
+            lines = file.read_text().splitlines()[1:]
+            names |= {json.loads(line)["path"].removeprefix("file://") for line in lines}
+    return pq.read_table(sorted(names)).to_pylist()

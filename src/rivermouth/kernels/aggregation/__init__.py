@@ -1,0 +1,1 @@
+"""Aggregates of windows over records that come out of order."""

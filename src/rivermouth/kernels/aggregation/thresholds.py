@@ -1,0 +1,122 @@
+"""The share of a window's records that must be in hand for a promise (eps, delta).
+
+A late record is like one that a sample did not draw, so the share follows from sampling theory;
+the formulas are those of the project's method, part B. They take records to be late
+independently of each other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from statistics import NormalDist
+
+from rivermouth.spec.aggregates import Aggregate, Standard
+from rivermouth.spec.slack import Quality
+from rivermouth.spec.summaries import Summary
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What windows are like: values per window, their mean, variance and kurtosis."""
+
+    count: float
+    mean: float = 0.0
+    variance: float = 0.0
+    kurtosis: float = 3.0
+
+
+def needed(summary: Summary, slack: Quality, shapes: Mapping[str | None, Shape]) -> float:
+    """The share that all aggregates need: the largest one's.
+
+    `shapes` are the windows' by column, under None for the records as such.
+    """
+    return max(_share(each, slack, shapes[each.column]) for _, each in summary.aggregates)
+
+
+def _share(aggregate: Aggregate, slack: Quality, shape: Shape) -> float:
+    eps, delta = slack.eps, slack.delta
+    kind = aggregate.kind if isinstance(aggregate, Standard) else "own"
+    whole = shape.count * abs(shape.mean)
+    match kind:
+        case "sum":
+            error = eps if slack.absolute else eps * whole
+            return of_sum(error, delta, shape)
+        case "count" | "count_distinct":
+            ones = Shape(shape.count, 1.0)
+            return of_sum(eps if slack.absolute else eps * shape.count, delta, ones)
+        case "mean":
+            return of_mean(eps if slack.absolute else eps * abs(shape.mean), delta, shape)
+        case "var" | "std":
+            scale = shape.variance if kind == "var" else math.sqrt(shape.variance)
+            relative = eps / scale if slack.absolute and scale else eps
+            return of_variance(relative if kind == "var" else 2 * relative, delta, shape)
+        case "quantile":
+            return of_quantile(min(eps, 1.0), delta, shape)
+    return 1 - delta  # the smallest, the largest, and what nothing is known of
+
+
+def of_sum(error: float, delta: float, shape: Shape) -> float:
+    """The share for a sum that may be off by `error`: the larger root.
+
+    With u the missing share, m the mean and q the mean square, the sum misses N |m| u, give or
+    take z sqrt(N q u (1 - u)); both together may be `error`. For error = eps N |m| this is the
+    method's formula for SUM, and with equal values the one for COUNT.
+
+    Examples
+    --------
+    >>> round(of_sum(0.05 * 500 * 10, 0.05, Shape(500, 10.0, 25.0)), 4)
+    0.9674
+    """
+    z2 = _z(delta) ** 2
+    whole, square = shape.count * abs(shape.mean), shape.variance + shape.mean**2
+    noise = z2 * shape.count * square
+    if not _usable(error, whole, noise) or noise == 0:
+        return 1.0 if noise else 0.0
+    a, b, c = whole**2 + noise, 2 * error * whole + noise, error**2
+    missing = (b - math.sqrt(max(b * b - 4 * a * c, 0.0))) / (2 * a)
+    return 0.0 if error >= whole + math.sqrt(noise) else min(1.0, max(0.0, 1 - missing))
+
+
+def of_mean(error: float, delta: float, shape: Shape) -> float:
+    """The share for a mean that may be off by `error`: z^2 s^2 / (N error^2 + z^2 s^2).
+
+    Examples
+    --------
+    >>> round(of_mean(0.05 * 10, 0.05, Shape(500, 10.0, 25.0)), 4)
+    0.4345
+    """
+    noise = _z(delta) ** 2 * shape.variance
+    if not _usable(error, noise):
+        return 1.0
+    return noise / (shape.count * error**2 + noise) if noise else 0.0
+
+
+def of_variance(eps: float, delta: float, shape: Shape) -> float:
+    """The share for a variance: the mean's, with (kurtosis - 1) for the squared variation."""
+    return of_mean(eps, delta, Shape(shape.count, 1.0, max(0.0, shape.kurtosis - 1)))
+
+
+def of_quantile(eps: float, delta: float, shape: Shape) -> float:
+    """The share for a quantile whose rank may be off by eps (Serfling's bound).
+
+    Examples
+    --------
+    >>> round(of_quantile(0.05, 0.05, Shape(500)), 4)
+    0.5972
+    """
+    if shape.count <= 0:
+        return 1.0
+    drawn = math.log(2 / delta) / (2 * eps**2)
+    needs = drawn * (1 + 1 / shape.count) / (1 + drawn / shape.count)
+    return min(1.0, needs / shape.count)
+
+
+def _z(delta: float) -> float:
+    return NormalDist().inv_cdf(1 - delta / 2)
+
+
+def _usable(error: float, *others: float) -> bool:
+    """Whether numbers are numbers: values that overflow leave nothing to reckon with."""
+    return error > 0 and all(map(math.isfinite, (error, *others)))

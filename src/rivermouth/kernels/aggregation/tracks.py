@@ -1,0 +1,422 @@
+"""What is kept of a group's records in a pane: one track for each thing that aggregates need.
+
+A track lifts rows to what is kept of each cell (a group and a pane), and folds runs of such
+entries into one. What is kept is columns of Arrow, so that it can be stored as it is. Several
+aggregates share a track: a sum, a mean and a variance need one sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numba
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rivermouth.kernels.aggregation import exact
+from rivermouth.kernels.aggregation.exact import Limbs
+from rivermouth.kernels.aggregation.groups import plain
+from rivermouth.spec.aggregates import Aggregator, State
+
+Bools = npt.NDArray[np.bool_]
+Ints = npt.NDArray[np.int64]
+Kept = Mapping[str, Any]  # the columns of entries, by name
+
+
+class Track(Protocol):
+    """One thing that is kept of each cell."""
+
+    def lift(self, column: pa.Array, place: Ints, size: int) -> dict[str, pa.Array]:
+        """What to keep of the rows of each of `size` cells; `place` is each row's cell."""
+        ...
+
+    def fold(self, kept: Kept, low: Ints, high: Ints) -> dict[str, pa.Array]:
+        """What is kept of each run of entries [low, high) together."""
+        ...
+
+
+def there(column: pa.Array, place: Ints) -> tuple[pa.Array, Ints]:
+    """The values that are not null, and the cells they belong to."""
+    if not column.null_count:
+        return column, place
+    return column.drop_null(), place[column.is_valid().to_numpy(zero_copy_only=False)]
+
+
+def numbers(kept: Kept, name: str, rows: int) -> Ints:
+    """A column of whole numbers, 0 where there is none."""
+    if name not in kept:
+        return np.zeros(rows, np.int64)
+    column = plain(kept[name])
+    return np.asarray(column.fill_null(0) if column.null_count else column, np.int64)
+
+
+def run_sums(values: Ints, low: Ints, high: Ints) -> Ints:
+    """The sum of each run [low, high); one pass, however the runs overlap."""
+    before = np.zeros(len(values) + 1, np.int64)
+    np.cumsum(values, out=before[1:])
+    return before[high] - before[low]
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How many rows there are, or values that are not null."""
+
+    name: str
+    only_values: bool
+
+    def lift(self, column: pa.Array, place: Ints, size: int) -> dict[str, pa.Array]:
+        """See `Track`."""
+        if self.only_values:
+            _, place = there(column, place)
+        return {self.name: pa.array(np.bincount(place, minlength=size).astype(np.int64))}
+
+    def fold(self, kept: Kept, low: Ints, high: Ints) -> dict[str, pa.Array]:
+        """See `Track`."""
+        return {self.name: pa.array(run_sums(plain(kept[self.name]).to_numpy(), low, high))}
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Exact sums of a column's values, or of their squares: limbs, and what is not finite.
+
+    `unit` is one of `exact.DOUBLE`, `exact.SQUARE` and `exact.WHOLE`.
+    """
+
+    name: str
+    unit: int
+
+    def lift(self, column: pa.Array, place: Ints, size: int) -> dict[str, pa.Array]:
+        """See `Track`."""
+        values, place = there(column, place)
+        if self.unit == exact.WHOLE:
+            low, high = words_of(values)
+            return self._columns(exact.lift_wholes(low, high, place, size), {})
+        doubles = np.ascontiguousarray(_doubles(values))
+        finite = np.isfinite(doubles)
+        odd: dict[str, Ints] = {}
+        if not finite.all():
+            odd = _odd(doubles, place, size)
+            doubles, place = doubles[finite], place[finite]
+        lift = exact.lift_doubles if self.unit == exact.DOUBLE else exact.lift_squares
+        return self._columns(lift(doubles, place, size), odd)
+
+    def fold(self, kept: Kept, low: Ints, high: Ints) -> dict[str, pa.Array]:
+        """See `Track`."""
+        limbs = self.limbs(kept)
+        sums = np.zeros((len(limbs) + 1, limbs.array.shape[1]), np.int64)
+        np.cumsum(limbs.array, axis=0, out=sums[1:])
+        odd = {
+            name: run_sums(numbers(kept, f"{self.name}.{name}", len(limbs)), low, high)
+            for name in _ODD
+            if f"{self.name}.{name}" in kept
+        }
+        return self._columns(Limbs(limbs.first, sums[high] - sums[low]).carried(), odd)
+
+    def limbs(self, kept: Kept) -> Limbs:
+        """The sums that are kept."""
+        prefix, rows = f"{self.name}.", len(next(iter(kept.values())))
+        tails = (name.removeprefix(prefix) for name in kept if name.startswith(prefix))
+        used = sorted(int(tail) for tail in tails if tail.isdigit())
+        if not used:
+            return Limbs(0, np.zeros((rows, 0), np.int64))
+        array = np.zeros((rows, used[-1] - used[0] + 1), np.int64)
+        for limb in used:
+            array[:, limb - used[0]] = numbers(kept, f"{prefix}{limb}", rows)
+        return Limbs(used[0], array)
+
+    def doubles(self, kept: Kept) -> npt.NDArray[np.float64]:
+        """The sums as doubles, infinite or NaN where a value was."""
+        sums = exact.to_doubles(self.limbs(kept), self.unit)
+        up, down, nan = (numbers(kept, f"{self.name}.{odd}", len(sums)) > 0 for odd in _ODD)
+        sums[up] = np.inf
+        sums[down] = -np.inf
+        sums[nan | (up & down)] = np.nan
+        return sums
+
+    def _columns(self, limbs: Limbs, odd: Mapping[str, Ints]) -> dict[str, pa.Array]:
+        found = {
+            f"{self.name}.{limbs.first + j}": limbs.array[:, j] for j in range(limbs.array.shape[1])
+        } | {f"{self.name}.{name}": count for name, count in odd.items()}
+        if not found:  # a table needs a column to know its length
+            found = {f"{self.name}.0": np.zeros(len(limbs), np.int64)}
+        return {name: pa.array(values) for name, values in found.items()}
+
+
+_ODD = ("up", "down", "nan")  # how many values are infinity, -infinity, no number
+
+
+def _odd(doubles: npt.NDArray[np.float64], place: Ints, size: int) -> dict[str, Ints]:
+    """How many of each kind of value that is not finite."""
+    masks = (doubles == np.inf, doubles == -np.inf, np.isnan(doubles))
+    return {
+        name: np.bincount(place[mask], minlength=size).astype(np.int64)
+        for name, mask in zip(_ODD, masks, strict=True)
+    }
+
+
+def _doubles(values: pa.Array) -> npt.NDArray[np.float64]:
+    kind = values.type
+    if pa.types.is_decimal(kind):
+        low, high = words_of(values)
+        rows = exact.lift_wholes(low, high, np.arange(len(values)), len(values))
+        return np.asarray(exact.to_doubles(rows, exact.WHOLE) / 10.0**kind.scale)
+    return np.asarray(values.cast(pa.float64(), safe=False).to_numpy(), np.float64)
+
+
+def words_of(values: pa.Array) -> tuple[npt.NDArray[np.uint64], Ints]:
+    """The low and high words of whole numbers, or of decimals without their point."""
+    if not len(values):
+        return np.empty(0, np.uint64), np.empty(0, np.int64)
+    if pa.types.is_decimal(values.type):
+        wide = values.cast(pa.decimal128(38, values.type.scale))
+        both = np.frombuffer(wide.buffers()[1], np.int64).reshape(-1, 2)
+        both = both[wide.offset : wide.offset + len(wide)]
+        return both[:, 0].copy().view(np.uint64), both[:, 1].copy()
+    whole = np.ascontiguousarray(values.cast(pa.int64()).to_numpy())
+    return whole.view(np.uint64), whole >> 63
+
+
+def decimals(low: npt.NDArray[np.uint64], high: Ints, kind: pa.DataType) -> pa.Array:
+    """Decimals of these words."""
+    both = np.stack([low.view(np.int64), high], axis=1)
+    return pa.Array.from_buffers(kind, len(low), [None, pa.py_buffer(both.tobytes())])
+
+
+@dataclass(frozen=True)
+class Powers:
+    """Sums of the first powers of a column's finite values, rounded: for the shape of windows."""
+
+    name: str
+    powers: int
+
+    def lift(self, column: pa.Array, place: Ints, size: int) -> dict[str, pa.Array]:
+        """See `Track`."""
+        values, place = there(column, place)
+        doubles = _doubles(values)
+        finite = np.isfinite(doubles)
+        doubles, place = doubles[finite], place[finite]
+        power, found = np.ones(len(doubles)), {}
+        for k in range(self.powers + 1):
+            sums = np.bincount(place, power, minlength=size)
+            found[f"{self.name}.p{k}"] = pa.array(sums.astype(np.float64))
+            with np.errstate(over="ignore"):
+                power = power * doubles
+        return found
+
+    def fold(self, kept: Kept, low: Ints, high: Ints) -> dict[str, pa.Array]:
+        """See `Track`."""
+        found = {}
+        for k in range(self.powers + 1):
+            sums = np.zeros(len(plain(kept[f"{self.name}.p{k}"])) + 1)
+            with np.errstate(invalid="ignore", over="ignore"):
+                np.cumsum(plain(kept[f"{self.name}.p{k}"]).to_numpy(), out=sums[1:])
+                found[f"{self.name}.p{k}"] = pa.array(sums[high] - sums[low])
+        return found
+
+    def sums(self, kept: Kept) -> list[npt.NDArray[np.float64]]:
+        """The sums of the powers 0, 1, ... that are kept."""
+        return [plain(kept[f"{self.name}.p{k}"]).to_numpy() for k in range(self.powers + 1)]
+
+
+@dataclass(frozen=True)
+class Extremes:
+    """The smallest or the largest value, as a number that is ordered as the values are."""
+
+    name: str
+    largest: bool
+
+    def lift(self, column: pa.Array, place: Ints, size: int) -> dict[str, pa.Array]:
+        """See `Track`."""
+        values, place = there(column, place)
+        best, found = _extremes_by_place(ordered(values), place, size, self.largest)
+        return {self.name: pa.array(best, mask=~found)}
+
+    def fold(self, kept: Kept, low: Ints, high: Ints) -> dict[str, pa.Array]:
+        """See `Track`."""
+        column = plain(kept[self.name])
+        found = column.is_valid().to_numpy(zero_copy_only=False)
+        values = numbers(kept, self.name, len(column))
+        best, some = _extremes_of_runs(values, found, low, high, self.largest)
+        return {self.name: pa.array(best, mask=~some)}
+
+
+_FLIP = np.int64((1 << 63) - 1)
+
+
+def ordered(values: pa.Array) -> Ints:
+    """Whole numbers in the order of the values, NaN behind all others; none is null."""
+    kind = values.type
+    if pa.types.is_floating(kind):
+        bits = np.ascontiguousarray(_doubles(plain(values))).view(np.int64)
+        return bits ^ ((bits >> 63) & _FLIP)
+    if pa.types.is_decimal(kind):
+        return words_of(values)[0].view(np.int64)
+    if pa.types.is_temporal(kind):
+        return np.asarray(values.view(f"int{kind.bit_width}").to_numpy(), np.int64)
+    return np.asarray(values.cast(pa.int64()).to_numpy(), np.int64)
+
+
+def unordered(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """What `ordered` made of values of this type, made undone; null stays null."""
+    if pa.types.is_floating(kind):
+        bits = numbers({"": values}, "", len(values))
+        doubles = (bits ^ ((bits >> 63) & _FLIP)).view(np.float64)
+        found = values.is_valid().to_numpy(zero_copy_only=False)
+        return pa.array(doubles, mask=~found, from_pandas=False).cast(kind)
+    if pa.types.is_decimal(kind):
+        low = numbers({"": values}, "", len(values))
+        made = decimals(low.view(np.uint64), low >> 63, kind)
+        return pc.if_else(values.is_valid(), made, pa.scalar(None, kind))
+    if pa.types.is_temporal(kind):
+        return values.cast(getattr(pa, f"int{kind.bit_width}")()).view(kind)
+    return values.cast(kind)
+
+
+@numba.njit(cache=True)
+def _extremes_by_place(values: Ints, place: Ints, size: int, largest: bool) -> tuple[Ints, Bools]:
+    best, found = np.zeros(size, np.int64), np.zeros(size, np.bool_)
+    for k in range(len(values)):
+        at = place[k]
+        if not found[at] or (values[k] > best[at] if largest else values[k] < best[at]):
+            best[at], found[at] = values[k], True
+    return best, found
+
+
+@numba.njit(cache=True)
+def _extremes_of_runs(
+    values: Ints, found: Bools, low: Ints, high: Ints, largest: bool
+) -> tuple[Ints, Bools]:
+    """The extreme of each run; runs neither start nor end before the one before them.
+
+    A queue holds the entries that can still be the extreme of a run: each worse than the one
+    before it. An entry enters and leaves once, whatever the length of the runs.
+    """
+    best, some = np.zeros(len(low), np.int64), np.zeros(len(low), np.bool_)
+    queue = np.empty(len(values), np.int64)
+    head, tail, seen = 0, 0, 0
+    for i in range(len(low)):
+        while seen < high[i]:
+            if found[seen]:
+                while tail > head and (
+                    values[queue[tail - 1]] <= values[seen]
+                    if largest
+                    else values[queue[tail - 1]] >= values[seen]
+                ):
+                    tail -= 1
+                queue[tail] = seen
+                tail += 1
+            seen += 1
+        while head < tail and queue[head] < low[i]:
+            head += 1
+        if head < tail:
+            best[i], some[i] = values[queue[head]], True
+    return best, some
+
+
+@dataclass(frozen=True)
+class Own:
+    """The states of a user's own aggregate, and how many values each is made of."""
+
+    name: str
+    how: Aggregator
+
+    def lift(self, column: pa.Array, place: Ints, size: int) -> dict[str, pa.Array]:
+        """See `Track`."""
+        values, place = there(column, place)
+        order = np.argsort(place, kind="stable")
+        count = np.bincount(place, minlength=size).astype(np.int64)
+        high = np.cumsum(count)
+        state = self.how.lift(values.to_numpy(zero_copy_only=False)[order])
+        return self._columns(_runs_of(self.how, state, high - count, high), count)
+
+    def fold(self, kept: Kept, low: Ints, high: Ints) -> dict[str, pa.Array]:
+        """See `Track`."""
+        count = plain(kept[f"{self.name}.n"]).to_numpy()
+        full = np.flatnonzero(count)  # the others have no state
+        state = tuple(part[full] for part in self.state(kept))
+        rank = np.searchsorted(full, np.arange(len(count) + 1))
+        found = _runs_of(self.how, state, rank[low], rank[high])
+        return self._columns(found, run_sums(count, low, high))
+
+    def state(self, kept: Kept) -> State:
+        """The states that are kept; of a cell without values any."""
+        prefix = f"{self.name}.s"
+        names = [name for name in kept if name.startswith(prefix)]
+        return tuple(
+            plain(kept[f"{prefix}{k}"]).to_numpy(zero_copy_only=False) for k in range(len(names))
+        )
+
+    def _columns(self, state: State, count: Ints) -> dict[str, pa.Array]:
+        parts = {f"{self.name}.s{k}": pa.array(part) for k, part in enumerate(state)}
+        return {f"{self.name}.n": pa.array(count), **parts}
+
+
+def _runs_of(how: Aggregator, state: State, low: Ints, high: Ints) -> State:
+    """The combined state of each run [low, high); of an empty one, that of any entry."""
+    if not len(state[0]):
+        return tuple(np.zeros(len(low), part.dtype) for part in state)
+    if hasattr(how, "invert"):
+        return _runs_by_inverse(how, state, low, high)
+    return _runs_by_doubling(how, state, low, high)
+
+
+def _runs_by_inverse(how: Any, state: State, low: Ints, high: Ints) -> State:
+    """Runs as differences of what is combined from the start: one step for each entry and run."""
+    ahead = _scanned(how, state)
+    whole = _taken(ahead, np.maximum(high - 1, 0))
+    cut = np.flatnonzero((low > 0) & (low < high))
+    parts = how.invert(_taken(whole, cut), _taken(ahead, low[cut] - 1))
+    return _put(whole, cut, parts)
+
+
+def _scanned(how: Aggregator, state: State) -> State:
+    """Each entry combined with all before it, pairs first."""
+    count = len(state[0])
+    if count == 1:
+        return state
+    pairs = how.combine(
+        tuple(part[0 : count - 1 : 2] for part in state), tuple(part[1::2] for part in state)
+    )
+    halves = _scanned(how, pairs)
+    result = tuple(np.array(part) for part in state)
+    result = _put(result, np.arange(1, count, 2), halves)
+    even = np.arange(2, count, 2)
+    more = how.combine(_taken(halves, even // 2 - 1), _taken(state, even))
+    return _put(result, even, more)
+
+
+def _runs_by_doubling(how: Aggregator, state: State, low: Ints, high: Ints) -> State:
+    """Runs put together from runs of 1, 2, 4, ... entries, of which each level is made once."""
+    result = _taken(state, np.minimum(low, len(state[0]) - 1))
+    at, left = low.copy(), high - low
+    begun = np.zeros(len(low), bool)
+    step = 1
+    while True:
+        now = np.flatnonzero(left & step)
+        fresh, rest = now[~begun[now]], now[begun[now]]
+        result = _put(result, fresh, _taken(state, at[fresh]))
+        if len(rest):
+            result = _put(result, rest, how.combine(_taken(result, rest), _taken(state, at[rest])))
+        begun[now] = True
+        at[now] += step
+        if not len(left) or 2 * step > left.max():
+            return result
+        state = how.combine(
+            tuple(part[:-step] for part in state), tuple(part[step:] for part in state)
+        )
+        step *= 2
+
+
+def _taken(state: State, rows: Ints) -> State:
+    return tuple(part[rows] for part in state)
+
+
+def _put(state: State, rows: Ints, values: State) -> State:
+    put = tuple(np.array(part) for part in state)
+    for part, value in zip(put, values, strict=True):
+        part[rows] = value
+    return put

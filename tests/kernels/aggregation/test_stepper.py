@@ -1,0 +1,242 @@
+"""Windows out of order, held against windows recomputed from scratch."""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+from dataclasses import dataclass
+from decimal import Decimal
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import rivermouth as rm
+from rivermouth.kernels.aggregation.entries import Book
+from rivermouth.kernels.aggregation.stepper import AggregateStepper
+from rivermouth.kernels.packing import Arrivals
+from rivermouth.testing.recompute import answered, differences, recompute, starts
+from stepping import output_of, stepped
+
+SECOND = 1_000_000
+WINDOWS = [
+    rm.tumbling("4 seconds"),
+    rm.sliding("6 seconds", every="2 seconds"),
+    rm.sliding("5 seconds", every="3 seconds"),  # panes of a second, shorter than both
+]
+SLACKS = [rm.fixed("0 seconds"), rm.fixed("3 seconds"), rm.max_delay(), rm.quality(eps=0.2)]
+
+
+@dataclass(frozen=True)
+class Span:
+    """The distance between extremes; nothing that was combined can be taken out again."""
+
+    column: str
+    result: str = "double"
+
+    def lift(self, values):
+        return values.astype(float), values.astype(float)
+
+    def combine(self, one, other):
+        return np.fmin(one[0], other[0]), np.fmax(one[1], other[1])
+
+    def lower(self, state):
+        return state[1] - state[0]
+
+
+@dataclass(frozen=True)
+class Parity:
+    """How many whole numbers are odd; this can be inverted."""
+
+    column: str
+    result: str = "bigint"
+
+    def lift(self, values):
+        return (values.astype(np.int64) % 2,)
+
+    def combine(self, one, other):
+        return (one[0] + other[0],)
+
+    def invert(self, whole, part):
+        return (whole[0] - part[0],)
+
+    def lower(self, state):
+        return state[0]
+
+
+def everything(window, by=("key",)):
+    return rm.summary(
+        by=by, time="at", window=window,
+        n=rm.count(), n_v=rm.count("v"), total=rm.sum("v"), whole=rm.sum("i"), exact=rm.sum("d"),
+        mean=rm.mean("v"), mean_i=rm.mean("i"), low=rm.min("v"), high=rm.max("v"),
+        first=rm.min("at"), low_i=rm.min("i"), high_d=rm.max("d"),
+        var=rm.var("v"), std=rm.std("i"), mid=rm.median("v"), p9=rm.quantile("i", 0.9),
+        kinds=rm.count_distinct("v"), words=rm.count_distinct("w"), span=Span("i"), odd=Parity("i"),
+    )  # fmt: skip
+
+
+DOUBLES = st.one_of(
+    st.none(),
+    st.floats(-1e3, 1e3),
+    st.sampled_from([0.0, -0.0, 1e300, -1e300, 5e-324, float("inf"), float("nan")]),
+)
+ROWS = st.lists(
+    st.tuples(
+        st.integers(-30 * SECOND, 60 * SECOND),
+        st.sampled_from(["a", "b", None]),
+        DOUBLES,
+        st.one_of(st.none(), st.integers(-(2**40), 2**40)),
+        st.one_of(st.none(), st.decimals(-1000, 1000, places=2)),
+        st.sampled_from(["x", "y", "", None]),
+    ),
+    min_size=1,
+    max_size=40,
+)
+FAST = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+def table_of(rows):
+    at, key, v, i, d, w = zip(*rows, strict=True)
+    return pa.table(
+        {
+            "at": pa.array(at, pa.timestamp("us", "UTC")),
+            "key": pa.array(key, pa.string()),
+            "v": pa.array(v, pa.float64()),
+            "i": pa.array(i, pa.int64()),
+            "d": pa.array([None if x is None else Decimal(x) for x in d], pa.decimal128(10, 2)),
+            "w": pa.array(w, pa.string()),
+        }
+    )
+
+
+def cut(table, ends):
+    """The table in pieces that end at these shares of it."""
+    places = sorted({0, table.num_rows, *(int(end * table.num_rows) for end in ends)})
+    return [table.slice(a, b - a) for a, b in itertools.pairwise(places)]
+
+
+@FAST
+@given(ROWS, st.sampled_from(WINDOWS), st.sampled_from([("key",), (), ("key", "v"), ("w", "d")]))
+def test_a_batch_frame_gives_the_truth(rows, window, by):
+    table, summary = table_of(rows), everything(window, by)
+    found = stepped([table], summary, rm.quality(), last=True)
+    assert differences(answered(found.answers(), summary), recompute(table, summary)) == []
+    assert found.counts["on_time"] == len(rows)
+
+
+@FAST
+@given(
+    ROWS,
+    st.lists(st.floats(0, 1), max_size=8),
+    st.sampled_from(WINDOWS),
+    st.sampled_from(SLACKS),
+    st.booleans(),
+)
+def test_every_answer_is_that_of_the_records_in_hand(rows, ends, window, slack, forgetful):
+    table, summary = table_of(rows), everything(window)
+    batches = cut(table, ends)
+    found = stepped(batches, summary, slack, last=True, forgetful=forgetful)
+    gone = {}
+    for number, said in enumerate(found.rows):
+        so_far = recompute(pa.concat_tables(batches[: number + 1]), summary)
+        answers = answered(said, summary)
+        assert differences(answers, {key: so_far[key] for key in answers}) == []
+        assert not answers.keys() & gone.keys()
+        gone |= answers
+    late = sum(each.num_rows for each in found.late)
+    assert found.counts["late"] == late
+    assert found.counts["on_time"] + late == len(rows) == found.counts["rows_in"]
+
+
+@FAST
+@given(ROWS, st.lists(st.floats(0, 1), max_size=8), st.sampled_from(WINDOWS), st.integers(0, 9))
+def test_a_record_is_late_if_any_of_its_windows_has_closed(rows, ends, window, seconds):
+    table = table_of(rows)
+    summary = rm.summary(by="key", time="at", window=window, n=rm.count())
+    found = stepped(cut(table, ends), summary, rm.fixed(dt.timedelta(seconds=seconds)))
+    clock, expected = None, []
+    for batch in cut(table, ends):
+        times = batch.column("at").cast(pa.int64()).to_pylist()
+        for time in times:
+            ends_first = starts(time, summary)[0] + window.size_us
+            if clock is not None and ends_first <= clock - seconds * SECOND:
+                expected.append(time)
+        clock = max([*times, *([] if clock is None else [clock])])
+    late = pa.concat_tables(found.late).column("record").combine_chunks()
+    assert late.field("at").cast(pa.int64()).to_pylist() == expected
+
+
+@FAST
+@given(ROWS, st.randoms(), st.sampled_from(WINDOWS))
+def test_what_is_late_and_what_was_answered_make_the_truth(rows, random, window):
+    """An answer that no late record touches is exact already."""
+    table = table_of(rows)
+    summary = everything(window)
+    ends = [random.random() for _ in range(5)]
+    found = stepped(cut(table, ends), summary, rm.fixed("1 second"), last=True)
+    truth = recompute(table, summary)
+    late = pa.concat_tables(found.late).column("record").combine_chunks()
+    touched = {
+        (key, start)
+        for key, time in zip(
+            late.field("key").to_pylist(),
+            late.field("at").cast(pa.int64()).to_pylist(),
+            strict=True,
+        )
+        for start in starts(time, summary)
+    }
+    answers = answered(found.answers(), summary)
+    exact = {key: value for key, value in truth.items() if key not in touched}
+    assert differences({key: v for key, v in answers.items() if key not in touched}, exact) == []
+
+
+@FAST
+@given(ROWS, st.permutations(range(12)))
+def test_the_order_of_records_does_not_matter(rows, order):
+    rows = rows[:12]
+    mixed = [rows[i] for i in order if i < len(rows)]
+    summary = everything(WINDOWS[1])
+    one, two = (
+        stepped([table_of(each)], summary, rm.fixed("0 seconds"), last=True).answers()
+        for each in (rows, mixed)
+    )
+    assert differences(answered(one, summary), answered(two, summary), within=0.0) == []
+
+
+def test_state_is_merged_and_dropped_as_time_goes_on():
+    count = 120
+    rows = [(k * SECOND, "abc"[k % 3], float(k), k, Decimal(k), "x") for k in range(count)]
+    table = table_of(rows)
+    summary = everything(rm.sliding("30 seconds", every="1 second"))
+    batches = [table.slice(k, 1) for k in range(count)]
+    found = stepped(batches, summary, rm.fixed("2 seconds"), last=True)
+    assert differences(answered(found.answers(), summary), recompute(table, summary)) == []
+    assert found.gauges[-2]["state"]["entries"] < 80
+
+
+def test_a_sum_that_does_not_fit_is_an_error():
+    table = pa.table(
+        {"at": pa.array([0, 1], pa.timestamp("us")), "i": pa.array([2**63 - 1, 1], pa.int64())}
+    )
+    summary = rm.summary(time="at", window=rm.tumbling("1 second"), total=rm.sum("i"))
+    with pytest.raises(rm.RivermouthError, match=r"a sum\('i'\) does not fit into bigint"):
+        stepped([table], summary, rm.fixed("0 seconds"), last=True)
+
+
+def test_an_idle_bucket_closes_its_windows():
+    table = table_of([(0, "a", 1.0, 1, None, "x")])
+    summary = rm.summary(by="key", time="at", window=rm.tumbling("1 second"), n=rm.count())
+    book = Book(summary, {name: table.schema.field(name).type for name in summary.columns})
+    store = {}
+
+    def step(rows, newest, now):
+        stepper = AggregateStepper(book, rm.fixed("0 seconds"), output_of(book), idle=10)
+        side = (rows,) if rows is not None else ()
+        return list(stepper.step(store, Arrivals((side,), (newest,), now), {}))
+
+    assert step(table, 0, 100) == []
+    assert step(None, None, 109) == []
+    assert [said.column("records").to_pylist() for said in step(None, None, 110)] == [[1]]
+    assert step(None, None, 200) == []

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rivermouth.errors import RivermouthError
     from rivermouth.observe import plot
     from rivermouth.observe.metrics import metrics
+    from rivermouth.spark.aggregate import aggregate, late
     from rivermouth.spark.join_table import join_table
     from rivermouth.spark.snapshotting import snapshot
     from rivermouth.spec.aggregates import (
@@ -56,6 +57,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "RivermouthError": "rivermouth.errors",
+    **dict.fromkeys(("aggregate", "late"), "rivermouth.spark.aggregate"),
     "join_table": "rivermouth.spark.join_table",
     "metrics": "rivermouth.observe.metrics",
     "snapshot": "rivermouth.spark.snapshotting",
@@ -88,6 +90,7 @@ _ROOMS = {
 
 __all__ = [
     "RivermouthError",
+    "aggregate",
     "asof",
     "between",
     "contains",
@@ -106,6 +109,7 @@ __all__ = [
     "incremental",
     "intersects",
     "join_table",
+    "late",
     "max",
     "max_delay",
     "mean",

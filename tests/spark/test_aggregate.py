@@ -1,0 +1,174 @@
+"""Aggregates on Spark: a batch frame, a stream in any cut, behind a join, restarted."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import functions as F
+
+import rivermouth as rm
+from rivermouth.errors import ColumnError, DefinitionError
+from rivermouth.testing.recompute import answered, differences, recompute
+
+EVENTS = """
+    arrival | at timestamp_ntz    | road | cars int | speed double
+    1       | 2026-01-01 00:00:01 | a    | 3        | 50.5
+    2       | 2026-01-01 00:00:04 | b    | 1        | 30
+    3       | 2026-01-01 00:00:09 | a    | 4        | null
+    4       | 2026-01-01 00:00:02 | a    | 5        | 70
+    5       | 2026-01-01 00:00:21 | null | 2        | 10
+    6       | 2026-01-01 00:00:03 | b    | 7        | 20
+    7       | null                | b    | 9        | 20
+    8       | 2999-01-01 00:00:00 | b    | 9        | 20
+    9       | 2026-01-01 00:00:33 | a    | 1        | 44
+"""
+SUMMARY = rm.summary(
+    by="road", time="at", window=rm.sliding("10 seconds", every="5 seconds"),
+    n=rm.count(), cars=rm.sum("cars"), mean=rm.mean("speed"), p90=rm.quantile("speed", 0.9),
+    kinds=rm.count_distinct("cars"), last=rm.max("at"),
+)  # fmt: skip
+TEN = rm.fixed("10 seconds")
+
+
+def answers(frame):
+    """What an aggregate said, in the form of the truth."""
+    rows = frame.where("kind = 'row'") if "kind" in frame.columns else frame
+    return answered(rows.toArrow(), SUMMARY)
+
+
+def truth(frame):
+    table = frame.where("at < '2900-01-01'").toArrow()
+    return recompute(table, SUMMARY)
+
+
+def drained(frame, folder):
+    """All that a stream gives until its source is empty, and the query."""
+    query = (
+        frame.writeStream.format("parquet").option("path", f"{folder}/out")
+        .option("checkpointLocation", f"{folder}/log").trigger(availableNow=True).start()
+    )  # fmt: skip
+    query.awaitTermination()
+    return frame.sparkSession.read.schema(frame.schema).parquet(f"{folder}/out"), query
+
+
+def test_a_batch_frame_is_answered_exactly(spark):
+    frame = rm.testing.frame(spark, EVENTS)
+    result = rm.aggregate(frame, SUMMARY)
+    assert differences(answers(result), truth(frame)) == []
+    rows = result.where("kind = 'row'").select("coverage", "revision").distinct().collect()
+    assert [tuple(row) for row in rows] == [(1.0, 0)]
+    aside = rm.late(result).select("kind", "cars").orderBy("kind").collect()
+    assert [tuple(row) for row in aside] == [("future", 9), ("set aside", 9)]
+
+
+def test_late_records_may_only_be_counted(spark):
+    frame = rm.testing.frame(spark, EVENTS)
+    result = rm.aggregate(frame, SUMMARY, late="count")
+    assert result.columns == [
+        "road", "window_start", "window_end", "n", "cars", "mean", "p90", "kinds", "last",
+        "records", "coverage", "slack", "revision",
+    ]  # fmt: skip
+    assert differences(answers(result), truth(frame)) == []
+    with pytest.raises(ColumnError, match="the frame has no column 'kind'"):
+        rm.late(result)
+
+
+MIDNIGHT = int(dt.datetime(2026, 1, 1, tzinfo=dt.UTC).timestamp()) * 1_000_000
+
+
+@pytest.mark.parametrize("cuts", [1, 3, 100])
+def test_a_stream_answers_what_has_waited_long_enough(spark, tmp_path, cuts):
+    """Row by row the sixth record comes too late for the windows that end by 00:00:11."""
+    frame = rm.testing.frame(spark, EVENTS)
+    events = rm.testing.stream(spark, EVENTS, cuts=cuts)
+    said, query = drained(rm.aggregate(events, SUMMARY, slack=TEN, buckets=2), tmp_path)
+    exact, found = truth(frame), answers(said)
+    closed = [key for key in exact if key[1] <= MIDNIGHT + 13_000_000]
+    touched = [("b", MIDNIGHT + start) for start in (-5_000_000, 0)] if cuts == 1 else []
+    assert sorted(found, key=str) == sorted(closed, key=str)
+    wrong = {text.partition(":")[0] for text in differences(found, {k: exact[k] for k in closed})}
+    assert wrong == set(map(str, touched))
+    assert [row.cars for row in rm.late(said).where("kind = 'late'").collect()] == [7] * (cuts == 1)
+    counts = rm.metrics(query)["operators"]["aggregate"]
+    assert counts["rows_in"] == 9
+    assert counts["counts"]["on_time"] + counts["late"] + counts["future"] == 8
+    assert counts["set_aside"] == {"null time": 1}
+
+
+def test_a_late_record_comes_out_once_and_counts_in_its_open_windows(spark, tmp_path):
+    events = """
+        arrival | at timestamp        | v int
+        1       | 2026-01-01 00:00:08 | 1
+        2       | 2026-01-01 00:00:11 | 2
+        3       | 2026-01-01 00:00:07 | 4
+        4       | 2026-01-01 00:00:30 | 8
+    """
+    summary = rm.summary(
+        time="at", window=rm.sliding("10 seconds", every="5 seconds"), v=rm.sum("v")
+    )
+    stream = rm.aggregate(
+        rm.testing.stream(spark, events, cuts=1), summary, slack=rm.fixed("0 seconds")
+    )
+    said, _ = drained(stream, tmp_path)
+    rows = said.where("kind = 'row'").orderBy("window_start").select("window_end", "v").collect()
+    ends = [(row.window_end.second, row.v) for row in rows]
+    assert ends == [(10, 1), (15, 7), (20, 2)]
+    late = rm.late(said).collect()
+    assert [(row.kind, row.v) for row in late] == [("late", 4)]
+
+
+def test_state_lasts_over_a_restart(spark, tmp_path):
+    first = rm.testing.frame(spark, EVENTS).where("at < '2900-01-01'").coalesce(1)
+    folder = tmp_path / "events"
+    source = rm.testing.replay(first.where("at < '2026-01-01 00:00:10'"), path=folder)
+    drained(rm.aggregate(source, SUMMARY, slack=TEN), tmp_path)
+    first.where("at >= '2026-01-01 00:00:10'").write.mode("append").parquet(str(folder))
+    said, _ = drained(rm.aggregate(source, SUMMARY, slack=TEN), tmp_path)
+    found = answers(said)
+    assert found
+    exact = truth(first)
+    assert differences(found, {key: exact[key] for key in found}) == []
+
+
+def test_it_works_behind_a_join(spark, tmp_path):
+    roads = pa.table({"road": ["a", "b"], "zone": ["inner", "outer"]})
+    path = tmp_path / "roads.parquet"
+    pq.write_table(roads, path)
+    summary = rm.summary(by="zone", time="at", window=rm.tumbling("10 seconds"), n=rm.count())
+
+    def zones(events):
+        joined = rm.join_table(events, rm.tables.parquet(str(path)), on=rm.equal("road"))
+        return rm.aggregate(joined, summary, slack=rm.fixed("1 second"))
+
+    batch = zones(rm.testing.frame(spark, EVENTS))
+    said, _ = drained(zones(rm.testing.stream(spark, EVENTS)), tmp_path / "stream")
+    exact, found = (
+        sorted((row.zone, row.window_start, row.n) for row in each.where("kind = 'row'").collect())
+        for each in (batch, said)
+    )
+    assert found == [row for row in exact if row[1] < dt.datetime(2026, 1, 1, 0, 0, 30)]
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"time": "road"}, r"^aggregate: time names column 'road', which is of type string\. Cast"),
+        ({"by": "lane"}, r"^aggregate: summary names column 'lane', which is not among the events"),
+        ({"n": rm.sum("road")}, r"^summary: n=sum\('road'\) is asked of a column of type string"),
+    ],
+)
+def test_a_question_that_makes_no_sense_is_refused(spark, change, sentence):
+    frame = rm.testing.frame(spark, EVENTS)
+    said = {"time": "at", "window": rm.tumbling("1 second"), "n": rm.count()} | change
+    with pytest.raises(DefinitionError, match=sentence):
+        rm.aggregate(frame, rm.summary(**said))
+
+
+def test_groups_must_have_types_that_can_be_told_apart(spark):
+    frame = rm.testing.frame(spark, EVENTS).withColumn("both", F.struct("road", "cars"))
+    summary = rm.summary(by="both", time="at", window=rm.tumbling("1 second"), n=rm.count())
+    with pytest.raises(ColumnError, match="by names column 'both'"):
+        rm.aggregate(frame, summary)

@@ -3,6 +3,7 @@ import pickle
 import threading
 import time
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +13,7 @@ import shapely
 import rivermouth as rm
 from rivermouth.errors import TableInvalid, TableStale, TableUnavailable
 from rivermouth.tables import snapshot
-from rivermouth.tables.shelf import Shelf
+from rivermouth.tables.shelf import Shelf, write
 from rivermouth.tables.source import geometry_field
 
 SCHEMA = pa.schema([("name", pa.string()), geometry_field("shape", 4326)])
@@ -173,7 +174,8 @@ def test_old_versions_leave_but_what_is_open_stays_readable(tmp_path):
     first = snapshot.current(recipe(source), rm.full(), str(tmp_path), lambda: 1.0)
     for second in range(2, 6):
         rows, index = snapshot.load(recipe(source))
-        shelf.add(rows, index, float(second), 0.0)
+        about = {"loaded": float(second), "seconds": 0.0}
+        shelf.add(float(second), partial(write, rows=rows, index=index, **about))
     assert len(list(shelf.home.glob("v*"))) == 2
     assert names(first) == ["0-1", "1-1"]
 

@@ -97,7 +97,7 @@ def build(columns: Sequence[pa.Array]) -> KeyIndex:
     if len(gone) > _MOST:
         raise TableInvalid(
             "equal", f"{len(gone):,} rows are more than one index can number",
-            todo="Cut the table into buckets by its keys.",
+            todo="Cut the table by its keys: cache=rm.full(buckets=...).",
         )  # fmt: skip
     there = np.flatnonzero(~gone)
     forms: list[Dense | Numbers | Texts] = []

@@ -120,7 +120,11 @@ def _table(tasks: Sequence[Report]) -> dict[str, Any] | None:
     tables = [task["table"] for task in tasks if "table" in task]
     if not tables:
         return None
-    return dict(max(tables, key=lambda table: (table["version"], table["age_seconds"])))
+    newest = dict(max(tables, key=lambda table: (table["version"], table["age_seconds"])))
+    if "buckets" in newest:
+        newest["rows"] = sum(table["rows"] for table in tables)
+        newest["buckets"] = sorted(bucket for table in tables for bucket in table["buckets"])
+    return newest
 
 
 def _cache(tasks: Sequence[Report]) -> dict[str, Any] | None:

@@ -107,8 +107,9 @@ class Join:
         """What a snapshot for this join holds."""
         schema = pa.schema([self.table.field(name) for name in self.table_columns])
         return Recipe(
-            self.source, schema, self.equal, self.place, self.range, cache.index, self.since
-        )
+            self.source, schema, self.equal, self.place, self.range, cache.index, self.since,
+            cache.buckets,
+        )  # fmt: skip
 
     @property
     def srid(self) -> int:

@@ -15,7 +15,13 @@ from pyspark.sql import DataFrame
 from rivermouth.errors import DefinitionError, PlanError
 from rivermouth.spark.checking import WHERE, Columns, How, Join, check
 from rivermouth.spark.native.join import native_join
-from rivermouth.spark.workers import asked_fields, join_by_keys, join_by_store, join_in_workers
+from rivermouth.spark.workers import (
+    asked_fields,
+    join_by_keys,
+    join_by_store,
+    join_in_buckets,
+    join_in_workers,
+)
 from rivermouth.spec.caches import Cache, External, Full, Incremental
 from rivermouth.spec.conditions import Condition
 from rivermouth.tables.files import located
@@ -92,6 +98,9 @@ def join_table(
             todo="Use rm.full(...), rm.incremental(...) or rm.external().",
         )
     is_frame = isinstance(table, FrameTable)
+    if cache.buckets is not None:
+        _check_buckets(join, plan, is_frame)
+        return join_in_buckets(events, join, cache, cache.buckets, _folder(events, cache))
     if plan == "native" or (plan is None and is_frame):
         return native_join(events, join, cache, "" if is_frame else _folder(events, cache))
     if is_frame:
@@ -101,6 +110,23 @@ def join_table(
             todo="Use plan='native', or write it once: table = rm.snapshot(df, path).",
         )
     return join_in_workers(events, join, cache, _folder(events, cache))
+
+
+def _check_buckets(join: Join, plan: Plan | None, is_frame: bool) -> None:
+    """Whether the table can be cut into buckets, and the events be sent after them."""
+    if join.equal is None:
+        raise PlanError(
+            WHERE,
+            "rm.full(buckets=) cuts a table by its equality fields, and the condition has none",
+            there=f"it is {join.on}",
+            todo="Add one, as in rm.equal('city') & ... or by='city', or leave buckets out.",
+        )
+    if plan == "native" or is_frame:
+        raise PlanError(
+            WHERE,
+            "rm.full(buckets=) lives in Python workers, which can read no DataFrame",
+            todo="Use plan='workers', and rm.snapshot(df, path) where the table is a frame.",
+        )
 
 
 def _check_sides(events: object, table: object) -> None:

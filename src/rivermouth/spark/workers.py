@@ -21,7 +21,7 @@ from pyspark.sql import types as t
 
 from rivermouth.kernels.assemble import assemble
 from rivermouth.kernels.matching import Matcher, Pairs, set_aside
-from rivermouth.spark import types
+from rivermouth.spark import routing, types
 from rivermouth.spark.checking import DISTANCE, WHERE, Join
 from rivermouth.spark.stateless import Step, run
 from rivermouth.spec.caches import Full, Incremental
@@ -35,6 +35,15 @@ def join_in_workers(events: DataFrame, join: Join, cache: Full, folder: str) -> 
     """The join against a snapshot under `folder`, whole and indexed before the first record."""
     recipe = join.recipe(cache)
     return _run(events, join, lambda: _FromSnapshot(join, recipe, cache, folder))
+
+
+def join_in_buckets(
+    events: DataFrame, join: Join, cache: Full, count: int, folder: str
+) -> DataFrame:
+    """The join against a snapshot in `count` buckets, each event where its bucket is mapped."""
+    recipe = join.recipe(cache)
+    routed = routing.to_partitions(events, routing.by_hash(join, count), count)
+    return _run(routed, join, lambda: _FromBuckets(join, recipe, cache, folder))
 
 
 def join_by_keys(events: DataFrame, join: Join, cache: Incremental) -> DataFrame:
@@ -103,6 +112,45 @@ class _FromSnapshot:
             "age_seconds": time.time() - self._version.loaded,
             "load_seconds": self._version.seconds,
             "index": self._version.index.kind,
+        }
+        return {**vars(self._counts), "table": table}
+
+
+class _FromBuckets:
+    """A task that maps the buckets of its events, as a rule one."""
+
+    def __init__(self, join: Join, recipe: snapshot.Recipe, cache: Full, folder: str) -> None:
+        self._join, self._recipe, self._counts = join, recipe, _Counts()
+        self._buckets = snapshot.Buckets(recipe, cache, folder)
+        self._versions: dict[int, Version] = {}
+
+    def batches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The joined rows of each batch, bucket by bucket."""
+        for batch in batches:
+            for bucket, part in routing.parts(batch):
+                watch = time.perf_counter()
+                matcher, table = self._opened(bucket)
+                left = {name: part.column(name) for name in self._join.left_columns}
+                pairs = matcher.match(left)
+                out = _joined(self._join, part, pairs, table)
+                self._counts.add(part, pairs, out, time.perf_counter() - watch)
+                yield out
+
+    def _opened(self, bucket: int) -> tuple[Matcher, dict[str, pa.Array]]:
+        if bucket not in self._versions:
+            self._versions[bucket] = self._buckets.open(bucket)
+        return _opened(self._join, self._recipe, self._versions[bucket], bucket)
+
+    def report(self) -> dict[str, Any]:
+        """What was seen, and how old and large the buckets were."""
+        versions = self._versions.values()
+        table = {
+            "rows": sum(version.rows.num_rows for version in versions),
+            "version": max((version.number for version in versions), default=0),
+            "age_seconds": time.time() - min((v.loaded for v in versions), default=time.time()),
+            "load_seconds": sum(version.seconds for version in versions),
+            "index": next((version.index.kind for version in versions), None),
+            "buckets": sorted(self._versions),
         }
         return {**vars(self._counts), "table": table}
 
@@ -193,17 +241,19 @@ def _joined(
     return pa.RecordBatch.from_arrays(list(result.values()), list(result))
 
 
-_matchers: dict[tuple[str, int], tuple[Matcher, dict[str, pa.Array]]] = {}
+_matchers: dict[tuple[str, int, int], tuple[Matcher, dict[str, pa.Array]]] = {}
+_MOST_BUCKETS = 4  # of one table, that a worker keeps open
 
 
 def _opened(
-    join: Join, recipe: snapshot.Recipe, version: Version
+    join: Join, recipe: snapshot.Recipe, version: Version, bucket: int = 0
 ) -> tuple[Matcher, dict[str, pa.Array]]:
-    """The matcher over a version; a worker keeps the newest of each table."""
-    key = (recipe.digest, version.number)
+    """The matcher over a version; a worker keeps the newest of each table, or a few buckets."""
+    key = (recipe.digest, version.number, bucket)
     if key not in _matchers:
         table = snapshot.columns_of(version)
-        for old in [known for known in _matchers if known[0] == recipe.digest]:
+        kept = [known for known in _matchers if known[0] == recipe.digest]
+        for old in kept if recipe.buckets is None else kept[: 1 - _MOST_BUCKETS]:
             del _matchers[old]
         matcher = Matcher(
             join.equal, join.place, table, version.index, span=join.range, srid=join.srid

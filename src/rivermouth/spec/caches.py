@@ -22,6 +22,7 @@ class Full:
     max_age: float | None = None
     path: str | None = None
     index: IndexName | None = None
+    buckets: int | None = None
 
 
 @dataclass(frozen=True)
@@ -45,12 +46,15 @@ class Incremental:
 
 Cache = Full | Incremental | External
 
+_MOST_BUCKETS = 512  # files that the one who cuts a table has open at a time
+
 
 def full(
     refresh: Duration | None = None,
     max_age: Duration | None = None,
     path: str | None = None,
     index: IndexName | None = None,
+    buckets: int | None = None,
 ) -> Full:
     """Keep the whole table: read once before the first record, as an immutable snapshot.
 
@@ -69,21 +73,30 @@ def full(
         For places "cells", "tree", "kd" or "rtree" (paper C's two-level R-tree); for ranges
         "sorted", "skiplist" or "ideal_skiplist" (paper A's). None: chosen by what is in the
         table. The rows do not depend on it.
+    buckets
+        For a table larger than a host's memory, joined by equality among other things: cut it into
+        so many parts by its keys and send each event to the task that has its part. A shuffle,
+        so None, the whole table in every worker, is faster where it fits.
 
     Examples
     --------
     >>> full(refresh="10 minutes", max_age="1 hour")
-    Full(refresh=600.0, max_age=3600.0, path=None, index=None)
+    Full(refresh=600.0, max_age=3600.0, path=None, index=None, buckets=None)
     """
     if index is not None and index not in get_args(IndexName):
         raise DefinitionError(
             "full", f"{index!r} is not an index", todo=f"Use one of {list(get_args(IndexName))}."
+        )
+    if buckets is not None and not 1 <= buckets <= _MOST_BUCKETS:
+        raise DefinitionError(
+            "full", f"buckets is {buckets}", todo=f"Give a number from 1 to {_MOST_BUCKETS}."
         )
     return Full(
         positive_seconds(refresh, where="full(refresh=)"),
         positive_seconds(max_age, where="full(max_age=)"),
         path,
         index,
+        buckets,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -22,7 +22,7 @@ from rivermouth.tables.filtering import check_filter, values_of
 from rivermouth.tables.geoarrow import to_wkb
 from rivermouth.tables.geoparquet import WKB, Geometry, described
 from rivermouth.tables.probes import probes_of
-from rivermouth.tables.source import geometry_field, gone
+from rivermouth.tables.source import T, geometry_field, gone
 
 WHERE = "tables.parquet"
 
@@ -62,6 +62,10 @@ class ParquetFiles:
         """All rows; only these columns are read from the files."""
         return self._read(_opened(self.path), columns, None)
 
+    def scan(self, columns: Sequence[str], use: Callable[[Iterator[pa.RecordBatch]], T]) -> T:
+        """All rows, these columns only, a piece of a file at a time."""
+        return use(self._batches(columns))
+
     def answer(
         self, condition: Condition, columns: Sequence[str], left: Mapping[str, pa.Array]
     ) -> tuple[npt.NDArray[np.int64], pa.Table]:
@@ -91,15 +95,10 @@ class ParquetFiles:
     def _read(
         self, dataset: ds.FileSystemDataset, columns: Sequence[str], near: ds.Expression | None
     ) -> pa.Table:
-        geometries = _geometries(dataset, self.geometry)
-        for name in columns:
-            if name not in dataset.schema.names:
-                raise gone(name, dataset.schema.names, where=WHERE, table=repr(self.path))
-        tests = [_test(test, dataset.schema) for test in self.where]
-        tests += [] if near is None else [near]
-        kept = functools.reduce(operator.and_, tests) if tests else None
+        kept = self._kept(dataset, columns, near)
         with _as_table_error(self.path):
             table = dataset.to_table(columns=list(columns), filter=kept)
+        geometries = _geometries(dataset, self.geometry)
         fields = [_shown(field, geometries) for field in table.schema]
         made = [
             pa.chunked_array(
@@ -108,6 +107,30 @@ class ParquetFiles:
             for field, column in zip(fields, table.columns, strict=True)
         ]
         return pa.Table.from_arrays(made, schema=pa.schema(fields))
+
+    def _batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        dataset = _opened(self.path)
+        geometries = _geometries(dataset, self.geometry)
+        kept = self._kept(dataset, columns, None)
+        with _as_table_error(self.path):
+            for batch in dataset.to_batches(columns=list(columns), filter=kept):
+                fields = [_shown(field, geometries) for field in batch.schema]
+                made = [
+                    _plain(column, geometries.get(field.name))
+                    for field, column in zip(fields, batch.columns, strict=True)
+                ]
+                yield pa.RecordBatch.from_arrays(made, schema=pa.schema(fields))
+
+    def _kept(
+        self, dataset: ds.FileSystemDataset, columns: Sequence[str], near: ds.Expression | None
+    ) -> ds.Expression | None:
+        """Which rows are read; a `TableInvalid` where one of the columns is gone."""
+        for name in columns:
+            if name not in dataset.schema.names:
+                raise gone(name, dataset.schema.names, where=WHERE, table=repr(self.path))
+        tests = [_test(test, dataset.schema) for test in self.where]
+        tests += [] if near is None else [near]
+        return functools.reduce(operator.and_, tests) if tests else None
 
 
 _OPERATORS = {

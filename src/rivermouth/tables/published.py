@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ import pyarrow.fs
 from rivermouth.errors import TableMissing
 from rivermouth.tables.files import read_bytes, short_name
 from rivermouth.tables.parquet_files import ParquetFiles
-from rivermouth.tables.source import geometry_field
+from rivermouth.tables.source import T, geometry_field
 
 WHERE = "snapshot"
 CURRENT = "CURRENT.json"
@@ -45,6 +45,15 @@ class Published:
         about = self._about()
         rows = self._files(about).read(columns)
         return rows.cast(_described(rows.schema, about["srids"]))
+
+    def scan(self, columns: Sequence[str], use: Callable[[Iterator[pa.RecordBatch]], T]) -> T:
+        """The newest version's rows, a piece of a file at a time."""
+        about = self._about()
+
+        def described(batches: Iterator[pa.RecordBatch]) -> T:
+            return use(batch.cast(_described(batch.schema, about["srids"])) for batch in batches)
+
+        return self._files(about).scan(columns, described)
 
     def _about(self) -> dict[str, Any]:
         try:

@@ -3,6 +3,7 @@
     v1793830112000000/rows.arrow       the rows, one record batch, not compressed
     v1793830112000000/index/*.npy      the index, if it is made of arrays
     v1793830112000000/version.json     when it was read, how long that took, the kind of index
+    v1793830112000000/parts/           of a table in buckets: their rows (see `buckets`)
     CURRENT                            the newest version's name, replaced in one step
     failure.json                       the last attempt to refresh, if it failed
     lock                               held by the one process that reads the table
@@ -20,7 +21,7 @@ import os
 import shutil
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ from rivermouth.errors import RivermouthError
 from rivermouth.kernels import matching
 
 FORMAT = 3
+PARTS = "parts"  # a folder whose files are brought to a host one by one, as they are needed
 _KEPT = 2  # versions: the newest, and the one that running tasks may still be opening
 
 
@@ -93,30 +95,42 @@ class Shelf:
         """When a version was read."""
         return float(self._about(version)["loaded"])
 
-    def open(self, version: str) -> Version:
-        """Map a version; each process maps it once."""
-        path = self.home / version
-        return _opened(path) or _keep(path, self._map(version))
+    def open(self, version: str, bucket: str = "") -> Version:
+        """Map a version or one of its buckets; each process maps it once."""
+        path = self.home / version / bucket
+        return _opened(path) or _keep(path, _mapped(path, int(version.removeprefix("v"))))
 
-    def add(self, rows: pa.Table, index: matching.Index, loaded: float, seconds: float) -> str:
-        """Write a version and make it the newest, in one step for whoever looks."""
+    def add(self, loaded: float, fill: Callable[[Path], None]) -> str:
+        """Have a version's folder filled and make it the newest, in one step for whoever looks."""
         version = f"v{int(loaded * 1e6):016d}"
-        draft = self.home / f"draft-{uuid.uuid4().hex}"
-        (draft / "index").mkdir(parents=True)
-        try:
-            _write_rows(draft / "rows.arrow", rows)
-            for name, array in index.arrays.items():
-                np.save(draft / "index" / f"{name}.npy", array, allow_pickle=False)
-            about = {"format": FORMAT, "loaded": loaded, "seconds": seconds, "index": index.kind}
-            (draft / "version.json").write_text(json.dumps(about))
+        with self.draft(version) as draft:
+            fill(draft)
             if self.remote is not None:
                 self._publish(draft, version)
-            draft.rename(self.home / version)
-            _replace(self.home / "CURRENT", version)
-        finally:
-            shutil.rmtree(draft, ignore_errors=True)
+                shutil.rmtree(draft / PARTS, ignore_errors=True)
+        _replace(self.home / "CURRENT", version)
         self._tidy()
         return version
+
+    @contextlib.contextmanager
+    def draft(self, name: str) -> Iterator[Path]:
+        """A folder that gets its `name` when it is done, or is gone."""
+        draft = (self.home / name).with_name(f"draft-{uuid.uuid4().hex}")
+        draft.mkdir(parents=True)
+        try:
+            yield draft
+            draft.rename(self.home / name)
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+
+    def part(self, version: str, name: str) -> Path:
+        """Where one of a version's parts lies on this host, brought here if it is not yet."""
+        path = self.home / version / PARTS / name
+        if self.remote is not None and not path.exists():
+            files, root = _remote(self.remote)
+            path.parent.mkdir(exist_ok=True)
+            _copy(files, f"{root}/{version}/{PARTS}/{name}", path)
+        return path
 
     @contextlib.contextmanager
     def locked(self, *, wait: bool, name: str = "lock") -> Iterator[bool]:
@@ -148,19 +162,6 @@ class Shelf:
         about: dict[str, Any] = json.loads((self.home / version / "version.json").read_text())
         return about
 
-    def _map(self, version: str) -> Version:
-        path, about = self.home / version, self._about(version)
-        with pa.memory_map(str(path / "rows.arrow")) as mapped:
-            rows = pa.ipc.open_file(mapped).read_all()
-        # copy-on-write: shared like a read-only map, but of the type the kernels are compiled for
-        arrays = {
-            file.stem: np.asarray(np.load(file, mmap_mode="c", allow_pickle=False))
-            for file in sorted((path / "index").glob("*.npy"))
-        }
-        number = int(version.removeprefix("v"))
-        index = matching.Index(about["index"], arrays)
-        return Version(number, about["loaded"], about["seconds"], rows, index)
-
     def _tidy(self) -> None:
         """Remove versions no task can still be about to open; open ones stay mapped regardless."""
         for old in sorted(self.home.glob("v*"))[:-_KEPT]:
@@ -191,12 +192,13 @@ class Shelf:
             return version
         with self.locked(wait=True, name="fetching"):  # a reader of the table may ask for it, too
             if not (self.home / version).exists():
-                draft = self.home / f"draft-{uuid.uuid4().hex}"
-                pa.fs.copy_files(
-                    f"{root}/{version}", str(draft), source_filesystem=files,
-                    destination_filesystem=pa.fs.LocalFileSystem(),
-                )  # fmt: skip
-                draft.rename(self.home / version)
+                with self.draft(version) as draft:
+                    for info in files.get_file_info(pa.fs.FileSelector(f"{root}/{version}")):
+                        if info.base_name == PARTS:
+                            continue
+                        if info.type == pa.fs.FileType.Directory:
+                            (draft / info.base_name).mkdir()
+                        _copy(files, info.path, draft / info.base_name)
                 self._tidy()
         return version
 
@@ -220,6 +222,35 @@ def _keep(path: Path, version: Version) -> Version:
     return version
 
 
+def write(
+    folder: Path, rows: pa.Table, index: matching.Index, *, loaded: float, seconds: float
+) -> None:
+    """Write what is mapped: rows, index, and what is to be known of them."""
+    (folder / "index").mkdir()
+    _write_rows(folder / "rows.arrow", rows)
+    for name, array in index.arrays.items():
+        np.save(folder / "index" / f"{name}.npy", array, allow_pickle=False)
+    write_about(folder, loaded=loaded, seconds=seconds, index=index.kind)
+
+
+def write_about(folder: Path, **known: object) -> None:
+    """Write what is to be known of a version."""
+    (folder / "version.json").write_text(json.dumps({"format": FORMAT, **known}))
+
+
+def _mapped(path: Path, number: int) -> Version:
+    about = json.loads((path / "version.json").read_text())
+    with pa.memory_map(str(path / "rows.arrow")) as mapped:
+        rows = pa.ipc.open_file(mapped).read_all()
+    # copy-on-write: shared like a read-only map, but of the type the kernels are compiled for
+    arrays = {
+        file.stem: np.asarray(np.load(file, mmap_mode="c", allow_pickle=False))
+        for file in sorted((path / "index").glob("*.npy"))
+    }
+    index = matching.Index(about["index"], arrays)
+    return Version(number, about["loaded"], about["seconds"], rows, index)
+
+
 def _write_rows(path: Path, rows: pa.Table) -> None:
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, rows.schema) as writer:
         writer.write_table(rows, max_chunksize=max(1, rows.num_rows))
@@ -230,6 +261,13 @@ def _replace(path: Path, text: str) -> None:
     draft = path.with_name(f"{path.name}-{uuid.uuid4().hex}")
     draft.write_text(text)
     os.replace(draft, path)
+
+
+def _copy(files: Any, path: str, to: Path) -> None:
+    """Bring a file or folder to this host."""
+    pa.fs.copy_files(
+        path, str(to), source_filesystem=files, destination_filesystem=pa.fs.LocalFileSystem()
+    )
 
 
 def _remote(uri: str | None) -> tuple[Any, str]:

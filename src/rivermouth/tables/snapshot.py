@@ -8,7 +8,6 @@ work, and a failed one leaves the last good version in service until it is older
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import hashlib
 import threading
 import time
@@ -22,7 +21,9 @@ from rivermouth.errors import TableStale
 from rivermouth.kernels import matching
 from rivermouth.spec.caches import Full
 from rivermouth.spec.conditions import Equal, Place, Range
-from rivermouth.tables.shelf import FORMAT, Shelf, Version
+from rivermouth.tables import buckets
+from rivermouth.tables.memory import give_back
+from rivermouth.tables.shelf import FORMAT, Shelf, Version, write, write_about
 from rivermouth.tables.source import Source, check_unchanged
 
 Clock = Callable[[], float]
@@ -47,6 +48,8 @@ class Recipe:
     since
         When the join was defined: a version that an earlier program left behind is used only
         while it is younger than ``refresh``.
+    buckets
+        Into how many parts the table is cut by its keys; None: it is kept whole.
     """
 
     source: Source
@@ -56,13 +59,14 @@ class Recipe:
     range: Range | None = None
     index: str | None = None
     since: float = 0.0
+    buckets: int | None = None
 
     @property
     def digest(self) -> str:
         """A name for the snapshot's folder: the same recipe, the same name."""
         condition = (self.equal, self.place, self.range)
         columns = [(field.name, str(field.type)) for field in self.schema]
-        text = repr((FORMAT, self.source.identity, columns, condition, self.index))
+        text = repr((FORMAT, self.source.identity, columns, condition, self.index, self.buckets))
         return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
@@ -77,6 +81,35 @@ def current(recipe: Recipe, cache: Full, folder: str, clock: Clock = time.time) 
         If the first version cannot be read.
     """
     shelf = Shelf.of(recipe.digest, folder)
+    return shelf.open(_newest(shelf, recipe, cache, clock))
+
+
+class Buckets:
+    """The parts of a table that a task needs, of the version that is to be used when it begins.
+
+    A part is indexed by the first who needs it. Parameters and errors are those of `current`.
+    """
+
+    def __init__(self, recipe: Recipe, cache: Full, folder: str, clock: Clock = time.time) -> None:
+        self._recipe, self._cache, self._clock = recipe, cache, clock
+        self._shelf = Shelf.of(recipe.digest, folder)
+        self._version = _newest(self._shelf, recipe, cache, clock)
+
+    def open(self, bucket: int) -> Version:
+        """The rows of one bucket and their index, mapped."""
+        try:
+            return self._open(bucket)
+        except FileNotFoundError:  # so many versions were made since that this one was removed
+            self._version = _newest(self._shelf, self._recipe, self._cache, self._clock)
+            return self._open(bucket)
+
+    def _open(self, bucket: int) -> Version:
+        return buckets.opened(
+            self._shelf, self._version, bucket, lambda rows: _indexed(self._recipe, rows)
+        )
+
+
+def _newest(shelf: Shelf, recipe: Recipe, cache: Full, clock: Clock) -> str:
     newest = shelf.newest()
     if newest is None or _is_left_behind(shelf, newest, recipe, cache, clock):
         newest = _first(shelf, recipe, cache, clock)
@@ -85,7 +118,7 @@ def current(recipe: Recipe, cache: Full, folder: str, clock: Clock = time.time) 
         newest = _refresh_or_fail(shelf, recipe, cache, age, clock)
     elif cache.refresh is not None and age > cache.refresh:
         _refresh_beside(shelf, recipe, cache, clock)
-    return shelf.open(newest)
+    return newest
 
 
 def load(recipe: Recipe) -> tuple[pa.Table, matching.Index]:
@@ -93,6 +126,10 @@ def load(recipe: Recipe) -> tuple[pa.Table, matching.Index]:
     names = recipe.schema.names
     read = recipe.source.read(names)
     check_unchanged(read, recipe.schema, names, table=recipe.source.name)
+    return _indexed(recipe, read)
+
+
+def _indexed(recipe: Recipe, read: pa.Table) -> tuple[pa.Table, matching.Index]:
     rows = _one_batch(read)
     columns = {name: _array(rows, name) for name in rows.column_names}
     return rows, matching.prepare(
@@ -122,26 +159,25 @@ def _first(shelf: Shelf, recipe: Recipe, cache: Full, clock: Clock) -> str:
 
 
 def _load_into(shelf: Shelf, recipe: Recipe, clock: Clock) -> str:
-    began, watch = clock(), time.perf_counter()
-    rows, index = load(recipe)
-    version = shelf.add(rows, index, began, time.perf_counter() - watch)
-    del rows, index
-    _give_back()
+    began = clock()
+    version = shelf.add(began, lambda draft: _fill(draft, recipe, began))
+    give_back()
     with contextlib.suppress(FileNotFoundError):
         (shelf.home / "failure.json").unlink()
     return version
 
 
-def _give_back() -> None:
-    """Return to the system what reading and indexing took: a worker lives on, and maps the files.
-
-    Neither Arrow's allocator nor the C library's does it by itself (1 M polygons: 1.6 GB before,
-    0.25 GB after).
-    """
-    pa.default_memory_pool().release_unused()
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc has it
-    if trim is not None:
-        trim(0)
+def _fill(draft: Path, recipe: Recipe, began: float) -> None:
+    """Write a version: the whole table with its index, or its parts, whose indexes can wait."""
+    watch = time.perf_counter()
+    if recipe.buckets is None:
+        rows, index = load(recipe)
+        write(draft, rows, index, loaded=began, seconds=time.perf_counter() - watch)
+        return
+    assert recipe.equal is not None
+    keys = [right for _, right in recipe.equal.pairs]
+    buckets.cut(recipe.source, recipe.schema, keys, recipe.buckets, draft)
+    write_about(draft, loaded=began, seconds=time.perf_counter() - watch, buckets=recipe.buckets)
 
 
 def _refresh_or_fail(shelf: Shelf, recipe: Recipe, cache: Full, age: float, clock: Clock) -> str:

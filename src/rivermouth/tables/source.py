@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol, runtime_checkable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +11,8 @@ import pyarrow as pa
 
 from rivermouth.errors import TableInvalid
 from rivermouth.spec.conditions import Condition
+
+T = TypeVar("T")
 
 _SRID = b"rivermouth.srid"
 
@@ -39,6 +41,26 @@ class Source(Protocol):
     def read(self, columns: Sequence[str]) -> pa.Table:
         """All rows in the table's order, these columns only, geometry as WKB."""
         ...
+
+
+@runtime_checkable
+class Scanning(Source, Protocol):
+    """A table that can be read piece by piece, so that nobody holds the whole of it."""
+
+    def scan(self, columns: Sequence[str], use: Callable[[Iterator[pa.RecordBatch]], T]) -> T:
+        """What `use` makes of all rows in the table's order, these columns only.
+
+        `use` is called while the table is open. Where a connection is lost it may be called once
+        more, and then begins anew.
+        """
+        ...
+
+
+def scan(source: Source, columns: Sequence[str], use: Callable[[Iterator[pa.RecordBatch]], T]) -> T:
+    """What `use` makes of a table's rows: piece by piece where it can be read so, or at once."""
+    if isinstance(source, Scanning):
+        return source.scan(columns, use)
+    return use(iter(source.read(columns).to_batches()))
 
 
 @runtime_checkable

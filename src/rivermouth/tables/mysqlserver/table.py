@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +26,7 @@ from rivermouth.tables.mysqlserver.kinds import Kind, bound, typed, written
 from rivermouth.tables.naming import parts_of
 from rivermouth.tables.probes import Probes, answerable, probes_of
 from rivermouth.tables.relational import Column, Dialect, Relation
-from rivermouth.tables.source import srid_of
+from rivermouth.tables.source import T, srid_of
 
 _ROWS = 50_000  # turned into Arrow at a time
 
@@ -63,24 +63,26 @@ class MySQLTable:
         return self._describe()[0].schema
 
     def read(self, columns: Sequence[str]) -> pa.Table:
+        """All rows, these columns only."""
+        return self.scan(columns, pa.Table.from_batches)
+
+    def scan(self, columns: Sequence[str], use: Callable[[Iterator[pa.RecordBatch]], T]) -> T:
         """All rows, these columns only, as they come over the wire."""
         relation, _ = self._describe()
         chosen = relation.chosen(columns, where=WHERE, table=self._shown)
         tests, values = relational.tests_of(self.where, relation, _DIALECT, where=WHERE)
         text = relational.select(relation, chosen, tests)
 
-        def fetch(connection: Connection) -> pa.Table:
+        def fetch(connection: Connection) -> T:
             try:
                 cursor = connection.cursor(SSCursor)
                 cursor.execute(text, values)
-                batches = []
-                while rows := cursor.fetchmany(_ROWS):
-                    batches.append(self._batch(chosen, rows))
+                made = use(self._batches(cursor, chosen))
                 cursor.close()
             except BaseException:
                 connection.close()  # rows are still under way on it
                 raise
-            return pa.Table.from_batches(batches, pa.schema([column.field for column in chosen]))
+            return made
 
         return run(self.access, self._shown, fetch)
 
@@ -142,6 +144,13 @@ class MySQLTable:
         check_filter(self.where, described[0].schema, where=WHERE)
         _known[self] = described
         return described
+
+    def _batches(self, cursor: SSCursor, columns: Sequence[Column]) -> Iterator[pa.RecordBatch]:
+        """All rows of a statement; of none, one batch that has the columns."""
+        rows = cursor.fetchmany(_ROWS)
+        yield self._batch(columns, rows)
+        while rows := cursor.fetchmany(_ROWS):
+            yield self._batch(columns, rows)
 
     def _batch(self, columns: Sequence[Column], rows: Sequence[Sequence[Any]]) -> pa.RecordBatch:
         values = zip(*rows, strict=True) if rows else ([] for _ in columns)

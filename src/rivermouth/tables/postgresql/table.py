@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,6 +25,7 @@ from rivermouth.tables.postgresql.selection import filtered
 from rivermouth.tables.postgresql.statements import is_on_sphere, spot_of, statement
 from rivermouth.tables.postgresql.wire import Changed, Endless, batch_of_rows
 from rivermouth.tables.postgresql.writing import delete_rows, upsert_rows
+from rivermouth.tables.source import T
 
 
 @dataclass(frozen=True, repr=False)
@@ -56,17 +57,20 @@ class PostgresTable:
         return self._describe().schema
 
     def read(self, columns: Sequence[str]) -> pa.Table:
-        """All rows, these columns only, by COPY in its binary form."""
+        """All rows, these columns only."""
+        return self.scan(columns, pa.Table.from_batches)
+
+    def scan(self, columns: Sequence[str], use: Callable[[Iterator[pa.RecordBatch]], T]) -> T:
+        """All rows, these columns only, by COPY in its binary form, as they come."""
         table = self._describe()
         schema = table.chosen(columns)
 
-        def fetch(connection: Connection) -> pa.Table:
+        def fetch(connection: Connection) -> T:
             text = ClientCursor(connection).mogrify(_copy(table, columns), table.parameters)
-            batches = [
+            return use(
                 self._made(functools.partial(batch_of_rows, schema, rows))
                 for rows in copied(connection, text)
-            ]
-            return pa.Table.from_batches(batches, schema)
+            )
 
         return run(self.access, self._shown, fetch)
 

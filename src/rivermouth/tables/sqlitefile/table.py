@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +23,7 @@ from rivermouth.tables.files import missing, short_name
 from rivermouth.tables.filtering import check_filter
 from rivermouth.tables.probes import Probes, answerable, probes_of
 from rivermouth.tables.relational import Column, Dialect, Relation
+from rivermouth.tables.source import T
 from rivermouth.tables.sqlitefile.kinds import Kind, bound, kind_of, typed
 
 WHERE = "tables.sqlite"
@@ -67,12 +68,16 @@ class SQLiteTable:
 
     def read(self, columns: Sequence[str]) -> pa.Table:
         """All rows, these columns only."""
+        return self.scan(columns, pa.Table.from_batches)
+
+    def scan(self, columns: Sequence[str], use: Callable[[Iterator[pa.RecordBatch]], T]) -> T:
+        """All rows, these columns only, as they are read from the file."""
         with self._opened() as file:
             relation = self._describe(file)
             chosen = relation.chosen(columns, where=WHERE, table=self._shown)
             tests, values = relational.tests_of(self.where, relation, _DIALECT, where=WHERE)
             cursor = file.execute(relational.select(relation, chosen, tests), values)
-            return self._fetched(cursor, chosen)
+            return use(self._fetched(cursor, chosen))
 
     def answer(
         self, condition: Condition, columns: Sequence[str], left: Mapping[str, pa.Array]
@@ -92,7 +97,9 @@ class SQLiteTable:
             tests, values = relational.tests_of(self.where, relation, _DIALECT, where=WHERE)
             text = relational.answer(relation, chosen, equal, span, "temp.records", tests)
             number = Column(pa.field("", pa.int64()), "n")
-            found = self._fetched(file.execute(text, values), [number, *chosen])
+            found = pa.Table.from_batches(
+                self._fetched(file.execute(text, values), [number, *chosen])
+            )
         rows = found.column(0).to_numpy()
         return probes.rows[rows], found.select(list(range(1, found.num_columns)))
 
@@ -181,15 +188,19 @@ class SQLiteTable:
             todo=did_you_mean(self.table, names) or "Check the name.",
         )
 
-    def _fetched(self, cursor: sqlite3.Cursor, columns: Sequence[Column]) -> pa.Table:
+    def _fetched(
+        self, cursor: sqlite3.Cursor, columns: Sequence[Column]
+    ) -> Iterator[pa.RecordBatch]:
+        """All rows of a statement; of none, one batch that has the columns."""
         schema = pa.schema([column.field for column in columns])
-        batches, before = [], 0
+        before = 0
         while rows := cursor.fetchmany(_ROWS):
             parts = zip(schema, zip(*rows, strict=True), strict=True)
             arrays = [self._array(field, values, before) for field, values in parts]
-            batches.append(pa.record_batch(arrays, schema=schema))
+            yield pa.record_batch(arrays, schema=schema)
             before += len(rows)
-        return pa.Table.from_batches(batches, schema)
+        if not before:
+            yield pa.RecordBatch.from_pylist([], schema)
 
     def _array(self, field: pa.Field, values: Sequence[Any], before: int) -> pa.Array:
         kind = _KINDS[field.type]

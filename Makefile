@@ -39,10 +39,12 @@ check: env
 
 bench: env
 	for name in $(BENCHES); do $(BIN)/python -m benchmarks.$$name || exit 1; done
+	$(BIN)/python -m benchmarks.latency --table keys
 	$(BIN)/python -m benchmarks.tables
 
 bench-quick: env
 	for name in $(BENCHES); do $(BIN)/python -m benchmarks.$$name --quick || exit 1; done
+	$(BIN)/python -m benchmarks.latency --table keys --quick
 
 docs: env
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet --site-dir site

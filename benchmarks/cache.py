@@ -1,7 +1,7 @@
 """What the incremental cache holds and what that saves: hits, lookups per second, statements.
 
-First the kernel alone: the hit ratios of both policies at 1 % of Zipf keys, and how many lookups a
-core does beside an OrderedDict asked record by record. Then the cache on a PostgreSQL of its own,
+First the kernel alone: the hit ratios of both policies over Zipf keys, by what part of the keys is
+held, and how many lookups a core does beside an OrderedDict asked record by record. Then the cache on a PostgreSQL of its own,
 beside one statement per record and one per batch without a cache, and a stream of keys most of
 which the table does not have beside one whose keys are all there. One core, no Spark.
 """
@@ -42,11 +42,8 @@ BATCH = 10_000  #: rows of an Arrow batch, Spark's default
 KEYS = 10_000_000
 WARM_PARTS = 8  #: parts of the stream that go through a cache before it is measured
 SKEWS = (0.98, 1.04, 1.10, 1.16)
-#: what design.md measured: hit ratios at 1 % of 10 M keys
-KNOWN = {
-    "lru": dict(zip(SKEWS, (0.601, 0.720, 0.818, 0.889), strict=True)),
-    "s3fifo": dict(zip(SKEWS, (0.669, 0.770, 0.850, 0.906), strict=True)),
-}
+PARTS = (0.001, 0.003, 0.01, 0.03, 0.1)  #: of the keys, held
+POLICIES = ("lru", "s3fifo")
 _ON = Equal((("key", "id"),))
 _LEFT = pa.schema([("key", pa.int64())])
 
@@ -55,22 +52,25 @@ _LEFT = pa.schema([("key", pa.int64())])
 
 
 def hit_ratios(keys: int, records: int) -> list[dict[str, Any]]:
-    """The hit ratio of the second half of a stream, by skew and policy."""
+    """The hit ratio of the second half of a stream, by skew, part of the keys held and policy."""
     rows = []
     for z in SKEWS:
-        stream = Zipf(z, keys).draw(2 * records, stream=0)
-        for policy in KNOWN:
-            held = Holding(rows=keys // 100, policy=policy)
-            before = _fed(held, stream[:records])["hits"]
-            start = time.process_time()
-            hits = _fed(held, stream[records:])["hits"] - before
-            rate = records / (time.process_time() - start)
-            known = KNOWN[policy][z]
-            rows.append(
-                {"case": policy, "z": z, "hit_ratio": hits / records, "known": known}
-                | {"lookups_per_cpu_s": rate}
-            )
+        zipf = Zipf(z, keys)
+        stream = zipf.draw(2 * records, stream=0)
+        for part in PARTS:
+            held = round(part * keys)
+            about = {"z": z, "part": part, "held": held, "most": zipf.share(held)}
+            rows += [about | _hits(stream, held, policy) for policy in POLICIES]
     return rows
+
+
+def _hits(stream: Ints, rows: int, policy: str) -> dict[str, Any]:
+    held, records = Holding(rows=rows, policy=policy), len(stream) // 2
+    before = _fed(held, stream[:records])["hits"]
+    start = time.process_time()
+    hits = _fed(held, stream[records:])["hits"] - before
+    rate = records / (time.process_time() - start)
+    return {"case": policy, "hit_ratio": hits / records, "lookups_per_cpu_s": rate}
 
 
 def _fed(held: Holding, stream: Ints) -> dict[str, int]:
@@ -93,7 +93,7 @@ def lookups(held_keys: int, records: int, runs: int) -> list[dict[str, Any]]:
     }
     cases: dict[str, Callable[[], Measures]] = {}
     for kind, columns in kinds.items():
-        for policy in KNOWN:
+        for policy in POLICIES:
             cases[f"{kind}, {policy}"] = _all_hit(Holding(rows=held_keys, policy=policy), columns)
     cases["a number, OrderedDict"] = _ordered_dict(asked)
     return [row | {"keys": held_keys} for row in interleave(cases, runs=runs)]
@@ -146,7 +146,7 @@ def on_store(url: str, keys: int, records: int, runs: int) -> list[dict[str, Any
     columns, table = ("name", "price"), source.schema()
     streams = Streams(zipf, records)
     cases: dict[str, Callable[[], Measures]] = {}
-    for policy in ("lru", "s3fifo"):
+    for policy in POLICIES:
         for absent in (0.0, 0.9):
             settings = rm.incremental(rows=keys // 100, policy=policy, missing_ttl=None)
             cache = _cache(source, columns, table, settings)

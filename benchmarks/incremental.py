@@ -1,35 +1,43 @@
 """The incremental cache in Spark: Zipf keys over ten million in PostgreSQL, 1 % kept per worker.
 
 Hit ratio, CPU seconds (Spark's, and the store's beside them) and records per second of both
-policies; a stream nine tenths of whose keys the table does not have; and what there is without a
-cache: a statement per Arrow batch, and a query per record.
+policies; a stream nine tenths of whose keys the table does not have; Flink's lookup join with as
+large a cache; and what there is without a cache: a statement per Arrow batch, and a query per
+record.
 """
 
 from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
 
 from tests.servers import Server, postgres_server
 
 from benchmarks import keyed, ours, streams
 from benchmarks.harness import SEED, Case, arguments, interleave, progress, save
+from benchmarks.peers import flink
+from benchmarks.peers.environment import PeerUnavailable
 from benchmarks.runner import Runner
 
 RUNS = 3
 ROWS, Z = 10_000_000, 1.10
 #: the stream through a cache before it counts, and in each run: files of so many records
 BATCH, WARM, FILES = 500_000, 16, 4
-ASKED = 20_000  #: records of the plain form
+ASKED = 100_000  #: records of the plain form: a micro-batch costs a third of a second by itself
 ABSENT = {"present": 0, "mostly absent": 9}  #: tenths of the keys that the table does not have
 
 
 def cases(runner: Runner, server: Server, rows: int, batch: int) -> dict[str, Case]:
-    """The cases by name; the caches are warm when this returns."""
+    """Our cases by name; the caches are warm when this returns."""
     made: dict[str, Case] = {}
     for kind, absent in ABSENT.items():
-        warm = keyed.skewed(rows, batch, WARM, z=Z, absent=absent)
         for policy in ("lru", "s3fifo"):
             options = {"url": server.url, "rows": rows // 100, "policy": policy}
-            warm.case(runner, "kept", files=WARM, **options)()
-            made[f"{policy}, {kind}"] = _fresh(runner, server, rows, batch, absent, options)
+            run = partial(_kept, runner, options)
+            made[f"{policy}, {kind}"] = _warmed(run, server, rows, batch, absent)
     few = keyed.skewed(rows, batch, 1, z=Z, absent=0)
     made["by_batch"] = few.case(runner, "by_batch", files=1, store=server.pid, url=server.url)
     plain = keyed.skewed(rows, min(ASKED, batch), 1, z=Z, absent=0)
@@ -37,18 +45,46 @@ def cases(runner: Runner, server: Server, rows: int, batch: int) -> dict[str, Ca
     return made
 
 
-def _fresh(
-    runner: Runner, server: Server, rows: int, batch: int, absent: int, options: dict[str, object]
+def _kept(
+    runner: Runner,
+    options: dict[str, Any],
+    part: keyed.Stream,
+    *,
+    files: int,
+    store: int | None = None,
 ) -> Case:
-    """A part of the stream that no run before had: a second look at the same would flatter."""
+    return part.case(runner, "kept", files=files, store=store, **options)
+
+
+def _warmed(run: Callable[..., Case], server: Server, rows: int, batch: int, absent: int) -> Case:
+    """Runs over parts that no run before had: a second look at the same would flatter."""
+    run(keyed.skewed(rows, batch, WARM, z=Z, absent=absent), files=WARM)()
     numbers = iter(range(1, 1000))
 
     def once() -> dict[str, float]:
         part = keyed.skewed(rows, batch, FILES, z=Z, absent=absent, part=next(numbers))
-        run = part.case(runner, "kept", files=FILES, store=server.pid, **options)
-        return dict(run())
+        return dict(run(part, files=FILES, store=server.pid)())
 
     return once
+
+
+@contextmanager
+def peers(server: Server, rows: int, batch: int) -> Iterator[dict[str, Case]]:
+    """Flink with a cache of its own that is warm; nothing where it cannot be had."""
+    try:
+        runner = flink.start(server.url, cores=2, rows=rows // 100)
+    except PeerUnavailable as error:
+        print(f"without Flink: {error}", file=sys.stderr)
+        yield {}
+        return
+    with runner:
+        run = partial(_looked_up, runner)
+        yield {"flink": _warmed(run, server, rows, batch, absent=0)}
+
+
+def _looked_up(runner: Runner, part: keyed.Stream, *, files: int, store: int | None = None) -> Case:
+    ask = partial(flink.ask, runner, part.folder, files)
+    return part.checked("flink", ask, files=files, store=store)
 
 
 def main() -> None:
@@ -59,11 +95,15 @@ def main() -> None:
     with postgres_server() as server, ours.start(cores=2) as runner:
         keyed.items_in(server.url, rows)
         lines = cases(runner, server, rows, batch)
-        with progress("incremental", len(lines) * (1 + runs)) as step:
-            found = interleave(lines, runs=runs, step=step)
+        with (
+            peers(server, rows, batch) as theirs,
+            progress("incremental", (len(lines) + len(theirs)) * (1 + runs)) as step,
+        ):
+            found = interleave(lines | theirs, runs=runs, step=step)
     about = {"quick": given.quick, "seed": SEED, "data": f"seeded; Zipf {Z} over {rows:,} keys"}
     table = {"table_rows": rows, "kept_rows": rows // 100, "batch_rows": batch}
-    print(save("incremental", [table | row for row in found], **about, conf=streams.CONF))
+    measured = [table | row for row in found]
+    print(save("incremental", measured, **about, conf=streams.CONF, peers=flink.FLINK.versions))
 
 
 if __name__ == "__main__":

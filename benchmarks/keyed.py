@@ -21,7 +21,7 @@ import pyarrow.csv as csv
 import pyarrow.parquet as pq
 
 from benchmarks.events import GROUPS
-from benchmarks.harness import CACHE, SEED, cpu_seconds
+from benchmarks.harness import CACHE, SEED, Case, cpu_seconds
 from benchmarks.peers.environment import Environment
 from benchmarks.runner import Runner
 from benchmarks.zipf import Zipf
@@ -44,19 +44,29 @@ class Stream:
 
     def case(
         self, runner: Runner, name: str, *, files: int, store: int | None = None, **options: Any
-    ) -> Callable[[], dict[str, float]]:
-        """A run of a case of `keyed_cases` over the first files, its rows counted.
+    ) -> Case:
+        """A run of a case of `keyed_cases` over the first files, its rows counted."""
+
+        def ask() -> dict[str, Any]:
+            return runner.measure(case=name, folder=str(self.folder), files=files, options=options)
+
+        return self.checked(f"{name} {options}", ask, files=files, store=store)
+
+    def checked(
+        self, name: str, ask: Callable[[], dict[str, Any]], *, files: int, store: int | None = None
+    ) -> Case:
+        """What `ask` measures over the first files, per million rows, and its rows counted.
 
         `store` is the process of a server whose CPU time is reported beside the runner's.
         """
 
         def once() -> dict[str, float]:
             before = cpu_seconds(store) if store else 0.0
-            found = runner.measure(case=name, folder=str(self.folder), files=files, options=options)
+            found = ask()
             asked = {"store_cpu_s": cpu_seconds(store) - before} if store else {}
             truth = sum(self.rows[:files]), sum(self.out[:files])
             if (found["rows_in"], found["rows_out"]) != truth:
-                raise AssertionError(f"{name} {options}: {found}, the truth is {truth}")
+                raise AssertionError(f"{name}: {found}, the truth is {truth}")
             million = found["rows_in"] / 1e6
             return {
                 "cpu_s_per_million": found["cpu_s"] / million,
@@ -80,14 +90,14 @@ def items(rows: int) -> Path:
     return path
 
 
-def items_in(url: str, rows: int) -> None:
-    """The same table as ``items`` of a PostgreSQL."""
+def items_in(url: str, rows: int, name: str = "items") -> None:
+    """The same table in a PostgreSQL."""
     _make(
         url,
-        f"CREATE TABLE items AS SELECT n::int8 * {GAP} AS id, 'item ' || n AS name"
+        f"CREATE TABLE {name} AS SELECT n::int8 * {GAP} AS id, 'item ' || n AS name"
         f" FROM generate_series(0, {rows - 1}) AS n",
-        "ALTER TABLE items ADD PRIMARY KEY (id)",
-        "VACUUM ANALYZE items",
+        f"ALTER TABLE {name} ADD PRIMARY KEY (id)",
+        f"VACUUM ANALYZE {name}",
     )
 
 

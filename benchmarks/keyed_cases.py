@@ -46,7 +46,7 @@ def spark_equal(events: DataFrame, *, table: str) -> DataFrame:
     return events.join(rows, events.key == rows.id).drop("id")
 
 
-def spark_jdbc(events: DataFrame, *, url: str, most: int) -> DataFrame:
+def spark_jdbc(events: DataFrame, *, url: str, name: str, most: int) -> DataFrame:
     """Spark's own join with a table in a database, read by two connections at once."""
     place = urlsplit(url)
     rows = (
@@ -55,7 +55,7 @@ def spark_jdbc(events: DataFrame, *, url: str, most: int) -> DataFrame:
         .option("driver", "org.postgresql.Driver")
         .option("user", place.username)
         .option("password", unquote(place.password or ""))
-        .option("dbtable", "items")
+        .option("dbtable", name)
         .option("fetchsize", 10_000)  # the default fetches the whole table into memory first
         .option("partitionColumn", "id")
         .option("numPartitions", 2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from benchmarks.figures import Cells, Document, number, only, spread
 
 LABELS = {
+    "scan": "Spark reads, nothing else",
     "identity_with_name": "identity `mapInArrow` that adds a string column",
     "workers": '**rivermouth**, `plan="workers"`',
     "native": '**rivermouth**, `plan="native"`',
@@ -16,10 +17,16 @@ LABELS = {
     "ideal_skiplist": "the paper's ideal skip list, as our index",
     "by_record": "a query per record",
     "by_batch": "`rm.external()`: a statement per Arrow batch",
+    "flink": "Flink's lookup join, partial cache of as many rows",
     "lru, present": '`rm.incremental(policy="lru")`',
     "s3fifo, present": '`rm.incremental(policy="s3fifo")`, the default',
     "lru, mostly absent": '`policy="lru"`, nine keys of ten absent',
     "s3fifo, mostly absent": '`policy="s3fifo"`, nine keys of ten absent',
+}
+INDEXES = {
+    "sorted": "**sorted** (the default)",
+    "skiplist": "random skip list",
+    "ideal_skiplist": "ideal skip list",
 }
 WAYS = ("by_record", "skiplist", "ideal_skiplist", "sorted")
 
@@ -33,6 +40,8 @@ def equality(result: Document) -> Cells:
             "rows a batch",
             "CPU-s per million rows",
             "to identity",
+            "to ours",
+            "the store's CPU-s",
             "wall s per million",
             "to ours",
         ]
@@ -47,6 +56,8 @@ def equality(result: Document) -> Cells:
                 f"{row['batch_rows']:,}",
                 f"{row[cpu]:.2f} {spread(row, cpu)}",
                 number(row[cpu] / floor[cpu]),
+                number(row[cpu] / ours[cpu]),
+                f"{row['store_cpu_s']:.2f}" if "store_cpu_s" in row else "",
                 f"{row['wall_s_per_million']:.2f}",
                 number(row["wall_s_per_million"] / ours["wall_s_per_million"]),
             ]
@@ -122,17 +133,75 @@ def incremental(result: Document) -> Cells:
 
 
 def hit_ratios(result: Document) -> Cells:
-    """The kernel's hit ratio by skew and policy, beside the share of the most frequent keys."""
-    skews = sorted({row["z"] for row in result["rows"]})
-    policies = list(dict.fromkeys(row["case"] for row in result["rows"]))
+    """Hit ratios of the policies by skew and size, the known best of that size in brackets."""
+    rows = result["rows"]
+    skews, parts = (sorted({row[name] for row in rows}) for name in ("z", "part"))
+    policies = list(dict.fromkeys(row["case"] for row in rows))
+
+    def cell(z: float, part: float) -> str:
+        found = [only(rows, case=policy, z=z, part=part) for policy in policies]
+        ratios = " / ".join(f"{row['hit_ratio']:.3f}" for row in found)
+        return f"{ratios} ({found[0]['most']:.3f})"
+
+    head = f"held, of the keys: {' / '.join(f'`{policy}`' for policy in policies)}"
     return [
-        ["policy", *(f"z = {z:.2f}" for z in skews)],
+        [head, *(f"z = {z:.2f}" for z in skews)],
+        *([f"{100 * part:g} %", *(cell(z, part) for z in skews)] for part in parts),
+    ]
+
+
+def cache_store(result: Document) -> Cells:
+    """One worker's cache on a PostgreSQL, no Spark: records per second of CPU and of the wall."""
+    rate = "records_per_cpu_s_with_store"
+    base = only(result["rows"], case="a statement per record")
+    return [
+        ["one worker", "hit ratio", "statements", "records per CPU-s, store included", "records/s"]
+        + ["to a statement per record"],
         *(
-            [f"`{policy}`"]
-            + [f"{only(result['rows'], case=policy, z=z)['hit_ratio']:.3f}" for z in skews]
-            for policy in policies
+            [
+                row["case"],
+                f"{row['hit_ratio']:.3f}",
+                f"{row['statements']:,.0f}",
+                number(row[rate]),
+                number(row["records_per_s"]),
+                number(row[rate] / base[rate]),
+            ]
+            for row in result["rows"]
         ),
     ]
+
+
+def lookups(result: Document) -> Cells:
+    """Keys found per second by our index and by pandas', and what they take to build."""
+    names = list(dict.fromkeys(row["table"] for row in result["rows"]))
+    lines = [["keys/s, one core", "rivermouth", "pandas", "built in", "pandas'", "mapped"]]
+    for name in names:
+        ours, theirs = (
+            only(result["rows"], table=name, case=case) for case in ("rivermouth", "pandas")
+        )
+        lines.append(
+            [
+                f"{name}, {ours['rows']:,} rows",
+                number(ours["keys_per_cpu_s"]),
+                number(theirs["keys_per_cpu_s"]),
+                f"{ours['build_s']:.1f} s",
+                f"{theirs['build_s']:.1f} s",
+                f"{ours['index_mb']:.0f} MB",
+            ]
+        )
+    return lines
+
+
+def ordered(result: Document) -> Cells:
+    """Probes a second of the ordered indexes alone, by the table's rows."""
+    sizes = sorted({row["rows"] for row in result["rows"]})
+    lines = [["probes/s, one core", *(f"2^{n.bit_length() - 1}" for n in sizes)]]
+    for by_key, name in ((True, "with a key"), (False, "without")):
+        for case in ("sorted", "skiplist", "ideal_skiplist"):
+            of = [only(result["rows"], rows=n, case=case, by_key=by_key) for n in sizes]
+            rates = (number(row["probes_per_cpu_s"]) for row in of)
+            lines.append([f"{INDEXES[case]}, {name}", *rates])
+    return lines
 
 
 def table5(result: Document) -> Cells:

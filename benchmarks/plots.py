@@ -96,7 +96,32 @@ def _lines(result: Document, axis: str) -> dict[tuple[str, str], tuple[list[int]
     return lines
 
 
+def hit_ratios(result: Document) -> Any:
+    """Hit ratio against the part of the keys that is held: a panel a skew, a line a policy."""
+    skews = sorted({row["z"] for row in result["rows"]})
+    figure, panels = plt.subplots(
+        1, len(skews), figsize=(9, 2.8), sharey=True, layout="constrained"
+    )
+    for axes, z in zip(panels, skews, strict=True):
+        of = [row for row in result["rows"] if row["z"] == z]
+        best = {row["part"]: row["most"] for row in of}
+        axes.semilogx(best, best.values(), ":", color=PAPER, label="the most frequent keys")
+        for policy, (colour, style) in POLICIES.items():
+            ratio = {row["part"]: row["hit_ratio"] for row in of if row["case"] == policy}
+            axes.semilogx(ratio, ratio.values(), style, color=colour, marker="o", label=policy)
+        axes.set_title(f"z = {z:.2f}", loc="left")
+        axes.set_xlabel("part of the keys held")
+        axes.set_ylim(0, 1)
+    panels[0].set_ylabel("hit ratio")
+    panels[0].legend(fontsize=7, frameon=False, loc="lower right")
+    return figure
+
+
+POLICIES = {"lru": (OTHERS, "--"), "s3fifo": (OURS, "-")}
+
+
 PLOTS: dict[str, tuple[str, Callable[[Document], Any]]] = {
     "figure11": ("stream_table", figure11),
     "growth": ("growth", growth),
+    "hit_ratios": ("cache_hits", hit_ratios),
 }

@@ -29,6 +29,7 @@ PAGES = {
 PICTURES = {
     "figure11": "Points per second of the plain loop, the R-tree and rivermouth",
     "growth": "Points per second against the table's rows and the polygons' vertices",
+    "hit_ratios": "Hit ratio against the part of the keys that is held",
 }
 BLOCK = re.compile(r"(<!-- bench:(\w+) -->\n).*?(<!-- /bench -->)", re.DOTALL)
 
@@ -210,6 +211,9 @@ TABLES: dict[str, tuple[str, Callable[[Document], Cells]]] = {
     "equality_latency": ("equality_latency", latency),
     "incremental": ("incremental", keyed.incremental),
     "hit_ratios": ("cache_hits", keyed.hit_ratios),
+    "cache_store": ("cache_store", keyed.cache_store),
+    "lookups": ("lookups", keyed.lookups),
+    "ordered": ("ordered", keyed.ordered),
     "ranges": ("ranges", keyed.ranges),
     "range_growth": ("ranges", keyed.range_growth),
     "tables6to8": ("ranges", keyed.tables6to8),
@@ -224,6 +228,7 @@ SCRIPTS = {
     "growth": "shapes",
     "shapes_in_spark": "shapes",
     "cache_hits": "cache",
+    "cache_store": "cache",
     "figure13": "ordered",
     "equality_latency": "latency --table keys",
 }

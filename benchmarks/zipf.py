@@ -23,6 +23,10 @@ class Zipf:
         self._share = np.cumsum(weight) / weight.sum()
         self._count = count
 
+    def share(self, top: int) -> float:
+        """What part of all records asks for the `top` most frequent keys."""
+        return float(self._share[top - 1])
+
     def draw(self, records: int, *, stream: int) -> Ints:
         """So many records; `stream` tells independent draws apart."""
         random = np.random.default_rng((SEED, stream)).random(records)

@@ -330,15 +330,15 @@ def test_equality_is_set_beside_the_floor_and_ours_of_the_same_batch_size(tmp_pa
         return [
             keyed_row("identity_with_name", floor, 1e6, **about),
             keyed_row("workers", 1.2 * floor, 5e5, **about),
-            keyed_row("spark_jdbc", 120 * floor, 5e3, **about),
+            keyed_row("spark_jdbc", 120 * floor, 5e3, store_cpu_s=7.0, **about),
         ]
 
     result(tmp_path, "equality", [*both(100, 2.0), *both(1000, 1.0)])
     lines = tables.render("equality", tmp_path).splitlines()
     workers = '| **rivermouth**, `plan="workers"` |'
-    assert f"{workers} 100 | 2.40 (2.40-2.40) | 1.2 | 2.00 | 1 |" in lines
-    assert f"{workers} 1,000 | 1.20 (1.20-1.20) | 1.2 | 2.00 | 1 |" in lines
-    assert lines[-3].endswith("| 120.00 (120.00-120.00) | 120 | 200.00 | 100 |")
+    assert f"{workers} 100 | 2.40 (2.40-2.40) | 1.2 | 1 |  | 2.00 | 1 |" in lines
+    assert f"{workers} 1,000 | 1.20 (1.20-1.20) | 1.2 | 1 |  | 2.00 | 1 |" in lines
+    assert lines[-3].endswith("| 120.00 (120.00-120.00) | 120 | 100 | 7.00 | 200.00 | 100 |")
 
 
 def test_tables_6_to_8_are_multiples_of_a_query_per_record(tmp_path):

@@ -1,9 +1,10 @@
 """What the incremental cache holds and what that saves: hits, lookups per second, statements.
 
 First the kernel alone: the hit ratios of both policies over Zipf keys, by what part of the keys is
-held, and how many lookups a core does beside an OrderedDict asked record by record. Then the cache on a PostgreSQL of its own,
-beside one statement per record and one per batch without a cache, and a stream of keys most of
-which the table does not have beside one whose keys are all there. One core, no Spark.
+held, and how many lookups a core does beside an OrderedDict asked record by record. Then the cache
+on a PostgreSQL of its own, beside one statement per record and one per batch without a cache, and a
+stream of keys most of which the table does not have beside one whose keys are all there. One core,
+no Spark.
 """
 
 from __future__ import annotations

@@ -40,13 +40,13 @@ def cases(runner: Runner, server: Server, rows: int, stream: keyed.Stream) -> di
             "spark_jdbc",
             store=server.pid,
             url=server.url,
-            name=_name(rows),
+            relation=_relation(rows),
             most=rows * keyed.GAP,
         ),
     }
 
 
-def _name(rows: int) -> str:
+def _relation(rows: int) -> str:
     return f"items_{rows}"
 
 
@@ -75,7 +75,7 @@ def main() -> None:
         ours.start(cores=2, conf=HEAP | {"spark.jars": jar}) as runner,
     ):
         for size in (rows // 100, rows):
-            keyed.items_in(server.url, size, _name(size))
+            keyed.items_in(server.url, size, _relation(size))
         warm(runner, server, rows // 100)
         found: list[dict[str, Any]] = []
         for batch in (20_000,) if given.quick else BATCHES:

@@ -27,7 +27,10 @@ ROWS, Z = 10_000_000, 1.10
 #: the stream through a cache before it counts, and in each run: files of so many records
 BATCH, WARM, FILES = 500_000, 16, 4
 ASKED = 100_000  #: records of the plain form: a micro-batch costs a third of a second by itself
-ABSENT = {"present": 0, "mostly absent": 9}  #: tenths of the keys that the table does not have
+#: tenths of the keys that the table does not have
+ABSENT = {"present": 0, "mostly absent": 9}
+#: a name of the table for each of these streams: caches of one table are one cache
+NAMES = {"present": "items", "mostly absent": "items_again"}
 
 
 def cases(runner: Runner, server: Server, rows: int, batch: int) -> dict[str, Case]:
@@ -35,7 +38,12 @@ def cases(runner: Runner, server: Server, rows: int, batch: int) -> dict[str, Ca
     made: dict[str, Case] = {}
     for kind, absent in ABSENT.items():
         for policy in ("lru", "s3fifo"):
-            options = {"url": server.url, "rows": rows // 100, "policy": policy}
+            options = {
+                "url": server.url,
+                "relation": NAMES[kind],
+                "rows": rows // 100,
+                "policy": policy,
+            }
             run = partial(_kept, runner, options)
             made[f"{policy}, {kind}"] = _warmed(run, server, rows, batch, absent)
     few = keyed.skewed(rows, batch, 1, z=Z, absent=0)
@@ -94,6 +102,7 @@ def main() -> None:
     runs = given.runs or (1 if given.quick else RUNS)
     with postgres_server() as server, ours.start(cores=2) as runner:
         keyed.items_in(server.url, rows)
+        keyed.view_in(server.url, "items", NAMES["mostly absent"])
         lines = cases(runner, server, rows, batch)
         with (
             peers(server, rows, batch) as theirs,

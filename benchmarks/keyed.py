@@ -101,6 +101,11 @@ def items_in(url: str, rows: int, name: str = "items") -> None:
     )
 
 
+def view_in(url: str, table: str, name: str) -> None:
+    """A table of a PostgreSQL under another name."""
+    _make(url, f"CREATE VIEW {name} AS SELECT * FROM {table}")
+
+
 def even(table: int, batch: int, files: int) -> Stream:
     """Keys of `items`, each as likely as any other."""
     random = np.random.default_rng((SEED, 1))

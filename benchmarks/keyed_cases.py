@@ -46,7 +46,7 @@ def spark_equal(events: DataFrame, *, table: str) -> DataFrame:
     return events.join(rows, events.key == rows.id).drop("id")
 
 
-def spark_jdbc(events: DataFrame, *, url: str, name: str, most: int) -> DataFrame:
+def spark_jdbc(events: DataFrame, *, url: str, relation: str, most: int) -> DataFrame:
     """Spark's own join with a table in a database, read by two connections at once."""
     place = urlsplit(url)
     rows = (
@@ -55,7 +55,7 @@ def spark_jdbc(events: DataFrame, *, url: str, name: str, most: int) -> DataFram
         .option("driver", "org.postgresql.Driver")
         .option("user", place.username)
         .option("password", unquote(place.password or ""))
-        .option("dbtable", name)
+        .option("dbtable", relation)
         .option("fetchsize", 10_000)  # the default fetches the whole table into memory first
         .option("partitionColumn", "id")
         .option("numPartitions", 2)
@@ -69,19 +69,19 @@ def spark_jdbc(events: DataFrame, *, url: str, name: str, most: int) -> DataFram
 # -- equal, rows fetched when they are asked for
 
 
-def kept(events: DataFrame, *, url: str, rows: int, policy: str) -> DataFrame:
+def kept(events: DataFrame, *, url: str, relation: str, rows: int, policy: str) -> DataFrame:
     """Our join on an incremental cache."""
     import rivermouth as rm
 
     held = rm.incremental(rows=rows, policy=policy, missing_ttl="1 hour")
-    return _items(events, url, held)
+    return _items(events, url, relation, held)
 
 
 def by_batch(events: DataFrame, *, url: str) -> DataFrame:
     """Our join that keeps nothing: a statement per Arrow batch."""
     import rivermouth as rm
 
-    return _items(events, url, rm.external())
+    return _items(events, url, "items", rm.external())
 
 
 def by_record(events: DataFrame, *, url: str) -> DataFrame:
@@ -154,10 +154,10 @@ def _constant(batches: Batches) -> Batches:
         yield batch.append_column("name", pa.repeat("item 5000000", batch.num_rows))
 
 
-def _items(events: DataFrame, url: str, held: Any) -> DataFrame:
+def _items(events: DataFrame, url: str, relation: str, held: Any) -> DataFrame:
     import rivermouth as rm
 
-    source = rm.tables.postgres(url, "items")
+    source = rm.tables.postgres(url, relation)
     return rm.join_table(events, source, on=rm.equal({"key": "id"}), columns=["name"], cache=held)
 
 

@@ -155,8 +155,14 @@ def cache_store(result: Document) -> Cells:
     rate = "records_per_cpu_s_with_store"
     base = only(result["rows"], case="a statement per record")
     return [
-        ["one worker", "hit ratio", "statements", "records per CPU-s, store included", "records/s"]
-        + ["to a statement per record"],
+        [
+            "one worker",
+            "hit ratio",
+            "statements",
+            "records per CPU-s, store included",
+            "records/s",
+            "to a statement per record",
+        ],
         *(
             [
                 row["case"],

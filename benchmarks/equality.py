@@ -18,7 +18,7 @@ from benchmarks.runner import Runner
 RUNS, WARM = 3, 12
 ROWS = 10_000_000
 #: rows of a micro-batch -> how many of them each case has in a run
-BATCHES = {100_000: 4, 1_000_000: 2}
+BATCHES = {100_000: 3, 1_000_000: 2}
 #: the native plan broadcasts the table in every batch: it must fit twice
 HEAP = {"spark.driver.memory": "6g", "spark.driver.maxResultSize": "4g"}
 

@@ -40,11 +40,13 @@ check: env
 bench: env
 	for name in $(BENCHES); do $(BIN)/python -m benchmarks.$$name || exit 1; done
 	$(BIN)/python -m benchmarks.latency --table keys
+	for name in recall traffic; do $(BIN)/python -m benchmarks.workloads $$name || exit 1; done
 	$(BIN)/python -m benchmarks.tables
 
 bench-quick: env
 	for name in $(BENCHES); do $(BIN)/python -m benchmarks.$$name --quick || exit 1; done
 	$(BIN)/python -m benchmarks.latency --table keys --quick
+	for name in recall traffic; do $(BIN)/python -m benchmarks.workloads $$name --quick || exit 1; done
 
 docs: env
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet --site-dir site

@@ -71,8 +71,10 @@ class Stream:
             return {
                 "cpu_s_per_million": found["cpu_s"] / million,
                 "rows_per_s": found["rows_in"] / found["wall_s"],
+                "out_per_s": found["rows_out"] / found["wall_s"],
                 "wall_s_per_million": found["wall_s"] / million,
                 **{key: value / million for key, value in asked.items()},
+                **({"batch_ms": found["batch_ms"]} if "batch_ms" in found else {}),
                 **found.get("cache", {}),
             }
 
@@ -153,16 +155,32 @@ def _slices(power: int) -> pa.Table:
 
 def slices_in(url: str, power: int) -> None:
     """The same table as ``slices_POWER`` of a PostgreSQL, indexed as the question needs it."""
-    name, table = f"slices_{power}", pq.read_table(slices(power))
-    lines = io.BytesIO()
-    csv.write_csv(table, lines, csv.WriteOptions(include_header=False))
-    _make(url, f"CREATE TABLE {name} (road int8, slot int8, delay float8)")
+    copied(url, f"slices_{power}", slices(power), indexed=("road", "slot"))
+
+
+def copied(url: str, name: str, path: Path, *, indexed: Sequence[str]) -> None:
+    """A Parquet file as a table of a PostgreSQL, with an index on these columns."""
+    file = pq.ParquetFile(path)
+    columns = ", ".join(f"{field.name} {_KINDS[str(field.type)]}" for field in file.schema_arrow)
+    _make(url, f"CREATE TABLE {name} ({columns})")
     with (
         psycopg.connect(url) as connection,
         connection.cursor().copy(f"COPY {name} FROM STDIN (FORMAT CSV)") as copy,
     ):
-        copy.write(lines.getbuffer())
-    _make(url, f"CREATE INDEX ON {name} (road, slot)", f"VACUUM ANALYZE {name}")
+        for batch in file.iter_batches(1_000_000):
+            lines = io.BytesIO()
+            csv.write_csv(batch, lines, csv.WriteOptions(include_header=False))
+            copy.write(lines.getbuffer())
+    _make(url, f"CREATE INDEX ON {name} ({', '.join(indexed)})", f"VACUUM ANALYZE {name}")
+
+
+_KINDS = {
+    "int64": "int8",
+    "int32": "int4",
+    "double": "float8",
+    "string": "text",
+    "timestamp[us, tz=UTC]": "timestamptz",
+}
 
 
 def probes(power: int, batch: int, files: int) -> Stream:
@@ -181,16 +199,24 @@ def probes(power: int, batch: int, files: int) -> Stream:
 
 
 def _written(name: str, parts: Sequence[dict[str, Ints]], out: Sequence[int]) -> Stream:
+    tables = [pa.table(part) for part in parts]
+    with_speed = [
+        table.append_column("speed", pa.array(np.arange(table.num_rows) % 97 / 7))
+        for table in tables
+    ]
+    return written(name, with_speed, out)
+
+
+def written(name: str, parts: Sequence[pa.Table], out: Sequence[int]) -> Stream:
+    """The stream of these files, made where it is missing."""
     folder = CACHE / "keyed" / name
     if not (folder / "_made").exists():
         folder.mkdir(parents=True, exist_ok=True)
-        for number, part in enumerate(parts):
-            size = len(next(iter(part.values())))
-            table = pa.table({**part, "speed": np.arange(size) % 97 / 7})
-            group = -(-size // GROUPS)
+        for number, table in enumerate(parts):
+            group = -(-table.num_rows // GROUPS)
             pq.write_table(table, folder / f"part-{number:03d}.parquet", row_group_size=group)
         (folder / "_made").touch()
-    return Stream(folder, [len(next(iter(part.values()))) for part in parts], out)
+    return Stream(folder, [table.num_rows for table in parts], out)
 
 
 def _make(url: str, *statements: str) -> None:

@@ -171,7 +171,7 @@ def _cached(events: DataFrame, table: str) -> DataFrame:
 def _asked(
     batches: Batches, url: str, statement: str, names: tuple[str, ...], brings: pa.Field
 ) -> Batches:
-    with _connection(url).cursor(binary=True) as cursor:
+    with connection(url).cursor(binary=True) as cursor:
         for batch in batches:
             asked = zip(*(batch[name].to_pylist() for name in names), strict=True)
             left: list[int] = []
@@ -188,7 +188,8 @@ def _asked(
 
 
 @cache
-def _connection(url: str) -> psycopg.Connection[Any]:
+def connection(url: str) -> psycopg.Connection[Any]:
+    """The connection of this worker."""
     import psycopg
 
     return psycopg.connect(url, autocommit=True)

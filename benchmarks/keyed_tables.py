@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 from benchmarks.figures import Cells, Document, number, only, spread
 
 LABELS = {
@@ -17,6 +20,9 @@ LABELS = {
     "ideal_skiplist": "the paper's ideal skip list, as our index",
     "by_record": "a query per record",
     "by_batch": "`rm.external()`: a statement per Arrow batch",
+    "paper": "the paper: BS-Join on Flink",
+    "paper_flink": "the paper: Flink 1.12.2",
+    "ours": "**rivermouth**",
     "flink": "Flink's lookup join, partial cache of as many rows",
     "lru, present": '`rm.incremental(policy="lru")`',
     "s3fifo, present": '`rm.incremental(policy="s3fifo")`, the default',
@@ -28,6 +34,12 @@ INDEXES = {
     "skiplist": "random skip list",
     "ideal_skiplist": "ideal skip list",
 }
+#: which of paper A's tables and figures a workload is
+WORKLOADS = {
+    "recall": ("Tables 1 and 2", "product recall"),
+    "traffic": ("Tables 3 and 4", "traffic"),
+}
+FIGURES = {"recall": "Figure 9(b)", "traffic": "Figure 10(b)"}
 WAYS = ("by_record", "skiplist", "ideal_skiplist", "sorted")
 
 
@@ -243,3 +255,59 @@ def figure13(result: Document) -> Cells:
         )
         lines.append([f"{way}: fewer by (the paper: about 25 %)", *fewer])
     return lines
+
+
+def workload(result: Document) -> Cells:
+    """Results per second and the time of a micro-batch by cores, beside the paper's."""
+    tables, what = WORKLOADS[result["name"]]
+    lines = [
+        [
+            f"Paper A, {tables}: {what}",
+            "results/s, 1 worker",
+            "2 workers",
+            "speed-up",
+            "latency, 1 worker",
+            "2 workers",
+        ]
+    ]
+    for case, figures in (result["paper"] | _by_cores(result["rows"])).items():
+        one, two = (figures["out_per_s"][cores] for cores in ("1", "2"))
+        late = (f"{number(figures['batch_ms'][cores])} ms" for cores in ("1", "2"))
+        lines.append([LABELS[case], number(one), number(two), f"{two / one:.2f}", *late])
+    return lines
+
+
+def _by_cores(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, dict[str, float]]]:
+    """Our figures in the shape of the paper's: results at full speed, time of a small batch."""
+    size = only(rows, case="ours", cores=1, feed="latency")["table_rows"]
+    feeds = {"by_record": ("full speed", "full speed"), "ours": ("full speed", "latency")}
+    return {
+        case: {
+            key: {
+                str(cores): only(rows, case=case, cores=cores, feed=feed, table_rows=size)[key]
+                for cores in (1, 2)
+            }
+            for key, feed in zip(("out_per_s", "batch_ms"), fed, strict=True)
+        }
+        for case, fed in feeds.items()
+    }
+
+
+def workload_growth(result: Document) -> Cells:
+    """Milliseconds per 10,000 records by the rows of each table, at two cores."""
+    rows = [row for row in result["rows"] if row["cores"] == 2 and row["feed"] == "full speed"]
+    sizes = sorted({row["table_rows"] for row in rows})
+    figure = FIGURES[result["name"]]
+    return [
+        [f"Paper A, {figure}: ms per 10,000 records", *(f"{size:,} rows" for size in sizes)],
+        *(
+            [
+                LABELS[case],
+                *(
+                    number(1e7 / only(rows, case=case, table_rows=size)["rows_per_s"])
+                    for size in sizes
+                ),
+            ]
+            for case in ("by_record", "ours")
+        ),
+    ]

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from benchmarks import cases, keyed_cases, streams
+from benchmarks import cases, keyed_cases, streams, workload_cases
 from benchmarks.harness import CACHE
 from benchmarks.runner import Runner, serve
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
-CASES = cases.CASES | keyed_cases.CASES
+CASES = cases.CASES | keyed_cases.CASES | workload_cases.CASES
 
 
 def start(*, cores: int, conf: Mapping[str, str] | None = None) -> Runner:

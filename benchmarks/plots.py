@@ -120,8 +120,29 @@ def hit_ratios(result: Document) -> Any:
 POLICIES = {"lru": (OTHERS, "--"), "s3fifo": (OURS, "-")}
 
 
+def workload_growth(result: Document) -> Any:
+    """Time per 10,000 records against the rows of each table, at two cores."""
+    figure, axes = plt.subplots(figsize=(5, 3), layout="constrained")
+    for case, (label, colour) in WORKLOAD.items():
+        time = {
+            row["table_rows"]: 1e7 / row["rows_per_s"]
+            for row in result["rows"]
+            if row["case"] == case and row["cores"] == 2 and row["feed"] == "full speed"
+        }
+        axes.loglog(time, time.values(), color=colour, marker="o", label=label)
+    axes.set_xlabel("rows of each table")
+    axes.set_ylabel("ms per 10,000 records")
+    axes.legend(fontsize=8, frameon=False)
+    return figure
+
+
+WORKLOAD = {"by_record": ("a query per record", OTHERS), "ours": ("rivermouth", OURS)}
+
+
 PLOTS: dict[str, tuple[str, Callable[[Document], Any]]] = {
     "figure11": ("stream_table", figure11),
     "growth": ("growth", growth),
     "hit_ratios": ("cache_hits", hit_ratios),
+    "recall_growth": ("recall", workload_growth),
+    "traffic_growth": ("traffic", workload_growth),
 }

@@ -6,6 +6,7 @@ PySpark and the standard library only: peers import this in their own environmen
 from __future__ import annotations
 
 import shutil
+import statistics
 import tempfile
 import time
 from collections import Counter
@@ -55,6 +56,8 @@ def drain(
 ) -> dict[str, Any]:
     """Run the stream to its end: wall seconds, rows in and out, and sums of what it `counted`.
 
+    ``batch_ms`` is the median time of a micro-batch, from its trigger to its end.
+
     What `look` sees in the query that has ended goes with them.
     """
     scratch.mkdir(parents=True, exist_ok=True)
@@ -77,6 +80,7 @@ def drain(
     return {
         "wall_s": wall,
         "batches": len(batches),
+        "batch_ms": statistics.median(batch.durationMs["triggerExecution"] for batch in batches),
         "rows_in": sum(batch.numInputRows for batch in batches),
         "rows_out": sum(batch.sink.numOutputRows for batch in batches),
         "counts": dict(counts),

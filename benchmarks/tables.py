@@ -29,6 +29,8 @@ PAGES = {
 PICTURES = {
     "figure11": "Points per second of the plain loop, the R-tree and rivermouth",
     "growth": "Points per second against the table's rows and the polygons' vertices",
+    "recall_growth": "Time per 10,000 records against the rows of each table",
+    "traffic_growth": "Time per 10,000 records against the rows of each table",
     "hit_ratios": "Hit ratio against the part of the keys that is held",
 }
 BLOCK = re.compile(r"(<!-- bench:(\w+) -->\n).*?(<!-- /bench -->)", re.DOTALL)
@@ -219,6 +221,10 @@ TABLES: dict[str, tuple[str, Callable[[Document], Cells]]] = {
     "tables6to8": ("ranges", keyed.tables6to8),
     "figure13": ("figure13", keyed.figure13),
     "table5": ("shares", keyed.table5),
+    "recall": ("recall", keyed.workload),
+    "recall_growth": ("recall", keyed.workload_growth),
+    "traffic": ("traffic", keyed.workload),
+    "traffic_growth": ("traffic", keyed.workload_growth),
 }
 
 
@@ -231,6 +237,8 @@ SCRIPTS = {
     "cache_store": "cache",
     "figure13": "ordered",
     "equality_latency": "latency --table keys",
+    "recall": "workloads recall",
+    "traffic": "workloads traffic",
 }
 
 

@@ -117,7 +117,8 @@ public final class FlinkLookup {
                                 + " ON r.key = i.id");
         DataType out =
                 joined.getResolvedSchema().toPhysicalRowDataType().bridgedTo(RowData.class);
-        tables.toDataStream(joined, out).addSink(new Counted());
+        DataStream<RowData> found = tables.toDataStream(joined, out);
+        found.addSink(new Counted());
         new Thread(() -> run(env)).start();
     }
 

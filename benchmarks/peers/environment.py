@@ -14,7 +14,17 @@ from pathlib import Path
 
 from benchmarks.machine import ROOT
 
-COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy"
+DEPENDENCY = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1"
+POM = """\
+<project xmlns="http://maven.apache.org/POM/4.0.0">
+ <modelVersion>4.0.0</modelVersion>
+ <groupId>peers</groupId><artifactId>{name}</artifactId><version>1</version>
+ <dependencies>
+{needed}
+ </dependencies>
+</project>
+"""
+NEEDED = "  <dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version></dependency>"
 
 
 class PeerUnavailable(RuntimeError):
@@ -23,11 +33,15 @@ class PeerUnavailable(RuntimeError):
 
 @dataclass(frozen=True)
 class Environment:
-    """What a peer needs, pinned: Python packages and Maven coordinates."""
+    """What a peer needs, pinned: Python packages and Maven coordinates.
+
+    With `whole`, what the jars need comes with them.
+    """
 
     name: str
     packages: Sequence[str]
     jars: Sequence[str] = ()
+    whole: bool = False
 
     @property
     def folder(self) -> Path:
@@ -60,7 +74,9 @@ class Environment:
 
     def jar_paths(self) -> list[Path]:
         """Where the jars are, once made."""
-        return [self.folder / "jars" / "{1}-{2}.jar".format(*jar.split(":")) for jar in self.jars]
+        if self.whole:
+            return sorted(self._jars.glob("*.jar"))
+        return [self._jars / "{1}-{2}.jar".format(*jar.split(":")) for jar in self.jars]
 
     def make(self) -> Environment:
         """Make the environment where it is missing; itself.
@@ -76,11 +92,27 @@ class Environment:
             _run(sys.executable, "-m", "venv", str(self.folder / "venv"))
             pip = (str(self.python), "-m", "pip", "install", "--quiet")
             _run(*pip, "--disable-pip-version-check", *self.packages)
-        for jar in self.jars:
-            out = f"-DoutputDirectory={self.folder / 'jars'}"
-            _run("mvn", "-B", "-q", COPY, f"-Dartifact={jar}", out)
+        if self.whole:
+            self._copy_whole()
+        else:
+            for jar in self.jars:
+                self._maven(f"{DEPENDENCY}:copy", f"-Dartifact={jar}")
         self._stamp.write_text(self._wanted)
         return self
+
+    @property
+    def _jars(self) -> Path:
+        return self.folder / "jars"
+
+    def _copy_whole(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        pom = self.folder / "pom.xml"
+        needed = "\n".join(NEEDED.format(*jar.split(":")) for jar in self.jars)
+        pom.write_text(POM.format(name=self.name, needed=needed))
+        self._maven(f"{DEPENDENCY}:copy-dependencies", f"--file={pom}", "-DincludeScope=runtime")
+
+    def _maven(self, *words: str) -> None:
+        _run("mvn", "-B", "-q", *words, f"-DoutputDirectory={self._jars}")
 
 
 def _run(program: str, *words: str) -> None:

@@ -27,14 +27,15 @@ FLINK = Environment(
     "flink",
     packages=(),
     jars=(
-        f"{_OF}:flink-dist:2.3.0",
-        f"{_OF}:flink-table-api-java-uber:2.3.0",
+        f"{_OF}:flink-clients:2.3.0",
+        f"{_OF}:flink-table-api-java-bridge:2.3.0",
         f"{_OF}:flink-table-planner-loader:2.3.0",
         f"{_OF}:flink-table-runtime:2.3.0",
         f"{_OF}:flink-connector-jdbc-core:4.0.0-2.0",
         f"{_OF}:flink-connector-jdbc-postgres:4.0.0-2.0",
         "org.postgresql:postgresql:42.7.7",
     ),
+    whole=True,
 )
 JOB = Path(__file__).with_name("FlinkLookup.java")
 OPEN = ("java.lang", "java.util", "java.util.concurrent", "java.net", "java.nio")
@@ -82,8 +83,7 @@ def _plain(folder: Path, number: int) -> Path:
 
 def main() -> None:
     """Compile the job and become it."""
-    jars = ":".join(map(str, FLINK.jar_paths()))
-    classes = FLINK.folder / "classes"
+    jars, classes = str(FLINK.folder / "jars" / "*"), FLINK.folder / "classes"
     words = ["javac", "-cp", jars, "-d", str(classes), "-nowarn", str(JOB)]
     subprocess.run(words, check=True, stdout=sys.stderr)
     opened = [f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in OPEN]

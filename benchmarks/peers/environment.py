@@ -24,7 +24,10 @@ POM = """\
  </dependencies>
 </project>
 """
-NEEDED = "  <dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version></dependency>"
+NEEDED = """\
+  <dependency>
+   <groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>
+  </dependency>"""
 
 
 class PeerUnavailable(RuntimeError):

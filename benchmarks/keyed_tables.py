@@ -248,7 +248,7 @@ def figure13(result: Document) -> Cells:
         for case, name in (("skiplist", "random"), ("ideal_skiplist", "ideal")):
             lines.append([f"{way}: {name}", *(f"{row['mean']:.1f}" for row in of[case])])
             varied = (f"{row['variance']:.3g}" for row in of[case])
-            lines.append([f"{way}: {name}, variance of ten builds", *varied])
+            lines.append([f"{way}: {name}, variance of the builds", *varied])
         fewer = (
             f"{1 - ideal['mean'] / random['mean']:.0%}"
             for random, ideal in zip(of["skiplist"], of["ideal_skiplist"], strict=True)

@@ -2,7 +2,8 @@
 
 Tables of 2^18 to 2^23 rows, 32 to a key; each probe meets about four of them whatever the size, so
 that only the search can make a larger table slower. The plain form asks a PostgreSQL that has an
-index on key and value. Beside it stand the throughputs of paper A's Tables 6, 7 and 8.
+index on key and value. Beside it stand the throughputs of paper A's Tables 6, 7 and 8. Every case
+has run a dozen micro-batches of its own on a small table before it counts, and one whole round.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ RUNS, WARM = 3, 12
 POWERS = (18, 19, 20, 21, 22, 23)
 HEADLINE = 21  #: 2^21 rows: where Spark and the other plans are measured, too
 PAPER_POWERS = (21, 22, 23)
-BATCH, FILES = 100_000, 6
+SMALL = 16  #: 2^16 rows: where all are warmed
+BATCH, FILES = 100_000, 4
 ASKED = 20_000  #: records of the plain form
 
 #: paper A's Tables 6 to 8 at 8 TaskManagers: thousands of records a second
@@ -33,28 +35,47 @@ PAPER = {
 Line = tuple[str, int]  #: a case and the power of two that the table's rows are
 
 
+#: options of `keyed_cases`: what is measured at every size, at the paper's, and at the headline
+OURS: dict[str, dict[str, Any]] = {"sorted": {"plan": "workers"}}
+LISTS: dict[str, dict[str, Any]] = {
+    index: {"plan": "workers", "index": index} for index in ("skiplist", "ideal_skiplist")
+}
+OTHERS: dict[str, dict[str, Any]] = {
+    "native": {"plan": "native"},
+    "spark_cached": {"hint": False},
+    "spark_broadcast": {"hint": True},
+}
+
+
 def cases(runner: Runner, server: Server, powers: Sequence[int], batch: int) -> dict[Line, Case]:
-    """All cases; those whose table is made anew in each batch on fewer batches."""
+    """All cases, on as many micro-batches each."""
     made: dict[Line, Case] = {}
+    headline = min(HEADLINE, powers[-1])
     for power in powers:
-        stream, table = keyed.probes(power, batch, FILES), str(keyed.slices(power))
-        ours_ = {"table": table, "plan": "workers"}
-        made["sorted", power] = stream.case(runner, "between", files=FILES, **ours_)
+        wanted, stream = OURS, keyed.probes(power, batch, FILES)
         if power in PAPER_POWERS or power == powers[-1]:
-            for index in ("skiplist", "ideal_skiplist"):
-                made[index, power] = stream.case(
-                    runner, "between", files=FILES, index=index, **ours_
-                )
+            wanted = wanted | LISTS
             made["by_record", power] = _by_record(runner, server, power, batch)
-        if power == HEADLINE or power == powers[-1] < HEADLINE:
-            made["native", power] = stream.case(
-                runner, "between", files=2, table=table, plan="native"
-            )
-            for name, hint in (("spark_cached", False), ("spark_broadcast", True)):
-                made[name, power] = stream.case(
-                    runner, "spark_between", files=2, table=table, hint=hint
-                )
+        if power == headline:
+            wanted = wanted | OTHERS
+        for name, options in wanted.items():
+            made[name, power] = _case(runner, name, power, stream, options)
     return made
+
+
+def warm(runner: Runner, power: int) -> None:
+    """Each case but the plain one on many small batches."""
+    stream = keyed.probes(power, 10_000, WARM)
+    for name, options in (OURS | LISTS | OTHERS).items():
+        _case(runner, name, power, stream, options)()
+
+
+def _case(
+    runner: Runner, name: str, power: int, stream: keyed.Stream, options: dict[str, Any]
+) -> Case:
+    case = "spark_between" if "hint" in options else "between"
+    table = str(keyed.slices(power))
+    return stream.case(runner, case, files=len(stream.rows), table=table, **options)
 
 
 def _by_record(runner: Runner, server: Server, power: int, batch: int) -> Case:
@@ -72,10 +93,7 @@ def main() -> None:
     runs = given.runs or (1 if given.quick else RUNS)
     with postgres_server() as server, ours.start(cores=2) as runner:
         lines = cases(runner, server, powers, batch)
-        warm = keyed.probes(powers[0], 10_000, WARM)
-        warm.case(
-            runner, "between", files=WARM, table=str(keyed.slices(powers[0])), plan="workers"
-        )()
+        warm(runner, powers[0] if given.quick else SMALL)
         with progress("ranges", len(lines) * (1 + runs)) as step:
             named = {f"{case}, 2^{power}": run for (case, power), run in lines.items()}
             found = interleave(named, runs=runs, step=step)

@@ -24,6 +24,7 @@ PAGES = {
     ROOT / "README.md": "docs/img",
     ROOT / "docs" / "benchmarks.md": "img",
     ROOT / "docs" / "caches.md": "img",
+    ROOT / "docs" / "paper-a.md": "img",
 }
 #: tables that have a plot of their name, and what it shows
 PICTURES = {

@@ -362,7 +362,7 @@ def test_figure_13_says_by_how_much_the_ideal_list_compares_less(tmp_path):
     result(tmp_path, "figure13", rows)
     lines = tables.render("figure13", tmp_path).splitlines()
     assert "| all: fewer by (the paper: about 25 %) | 25% |" in lines
-    assert "| all: ideal, variance of ten builds | 0 |" in lines
+    assert "| all: ideal, variance of the builds | 0 |" in lines
 
 
 def test_table_5_is_what_zipfs_law_says_of_ten_million_keys():

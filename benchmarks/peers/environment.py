@@ -16,7 +16,7 @@ from benchmarks.machine import ROOT
 
 DEPENDENCY = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1"
 POM = """\
-<project xmlns="http://maven.apache.org/POM/4.0.0">
+<project>
  <modelVersion>4.0.0</modelVersion>
  <groupId>peers</groupId><artifactId>{name}</artifactId><version>1</version>
  <dependencies>

@@ -38,9 +38,10 @@ def cpu_seconds(pid: int) -> float:
     had its time too) or not at all (the parent was seen, then it was gone). So a look counts only
     if the one before and the one after find the same processes.
 
-    Two ways out of the tree remain: a child whose parent ignores SIGCHLD is reaped by the kernel
-    without being added to anyone (nothing in Spark does that), and a child that outlives its
-    parent moves to init, unless an ancestor has called `adopt_orphans`.
+    Two ways out of the tree remain. A child whose parent ignores SIGCHLD is reaped by the kernel
+    without being added to anyone: Spark's Python daemon does, and Spark has it kill its workers
+    after a minute without work, so a benchmark must not pause for so long. And a child that
+    outlives its parent moves to init, unless an ancestor has called `adopt_orphans`.
     """
     before, now, after = tree(pid), tree(pid), tree(pid)
     while not _names(before) == _names(now) == _names(after):

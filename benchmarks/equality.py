@@ -25,7 +25,11 @@ HEAP = {"spark.driver.memory": "6g"}  #: Spark's cache holds the table
 
 
 def cases(runner: Runner, server: Server, rows: int, stream: keyed.Stream) -> dict[str, Case]:
-    """The cases by name, all on all files of the stream."""
+    """The cases by name, all on all files of the stream.
+
+    Spark ends Python workers that have nothing to do for a minute, so those that use them stand
+    between the others.
+    """
     table = str(keyed.items(rows))
 
     def case(name: str, **options: Any) -> Case:
@@ -34,8 +38,8 @@ def cases(runner: Runner, server: Server, rows: int, stream: keyed.Stream) -> di
     return {
         "scan": case("scan"),
         "identity_with_name": case("identity_with_name"),
-        "workers": case("equal", table=table, plan="workers"),
         "spark_cached": case("spark_equal", table=table),
+        "workers": case("equal", table=table, plan="workers"),
         "spark_jdbc": case(
             "spark_jdbc",
             store=server.pid,

@@ -81,7 +81,10 @@ class Runner:
         """`ask`, with the CPU time that the whole tree used meanwhile as ``cpu_s``."""
         before = cpu_seconds(self.ready().pid)
         answer = self.ask(**request)
-        return answer | {"cpu_s": cpu_seconds(self.pid) - before}
+        used = cpu_seconds(self.pid) - before
+        if used < 0:
+            raise RunnerFailed(f"{self.log.stem}: a process ended whose CPU time nobody was given")
+        return answer | {"cpu_s": used}
 
     def close(self) -> None:
         """End the process; its own children end with it."""

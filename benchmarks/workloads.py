@@ -9,8 +9,7 @@ on the same cores. Loading is not part of it.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -29,8 +28,7 @@ from benchmarks.runner import Runner
 
 RUNS = 3
 CORES = (1, 2)
-ROWS = 1_000_000  #: of each table, where cores are compared
-SIZES = (100_000, 1_000_000, 10_000_000)  #: of each table, where it grows
+SIZES = (100_000, 1_000_000, 10_000_000)  #: rows of each table; cores are compared at the second
 #: records of a micro-batch and how many there are: at full speed, and as the paper takes latency
 FAST, SLOW, PLAIN = (200_000, 3), (10_000, 12), (10_000, 2)
 
@@ -99,19 +97,12 @@ Line = tuple[str, str, int, int]  #: the form, how it is fed, cores, rows of a t
 
 
 def cases(
-    workload: Workload,
-    runners: dict[int, Runner],
-    server: Server,
-    sizes: tuple[int, ...],
-    scale: int,
+    workload: Workload, runner: Runner, server: Server, cores: int, sizes: Sequence[int], scale: int
 ) -> dict[Line, Case]:
-    """All cases: both forms by cores at one size, and by size at two cores."""
+    """Both forms by the size of the tables."""
     made: dict[Line, Case] = {}
-    compared = sizes[len(sizes) // 2]
-    for cores, rows in [(cores, compared) for cores in CORES] + [
-        (CORES[-1], rows) for rows in sizes if rows != compared
-    ]:
-        case = partial(_case, workload, runners[cores], server, rows)
+    for rows in sizes:
+        case = partial(_case, workload, runner, server, rows)
         for feed, (batch, files) in {"latency": SLOW, "full speed": FAST}.items():
             made["ours", feed, cores, rows] = case("", batch // scale, files)
         batch, files = PLAIN
@@ -128,6 +119,16 @@ def _case(
     )
 
 
+def _measured(workload: Workload, lines: dict[Line, Case], runs: int) -> list[dict[str, Any]]:
+    named = {", ".join(map(str, line)): run for line, run in lines.items()}
+    with progress(workload.name, len(lines) * (1 + runs)) as step:
+        found = interleave(named, runs=runs, step=step)
+    parts = ("case", "feed", "cores", "table_rows")
+    return [
+        row | dict(zip(parts, line, strict=True)) for line, row in zip(lines, found, strict=True)
+    ]
+
+
 def main() -> None:
     """Leave ``recall`` or ``traffic``."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -136,21 +137,18 @@ def main() -> None:
     given = parser.parse_args()
     workload = WORKLOADS[given.workload]
     sizes, scale, runs = ((1_000, 2_000, 4_000), 50, 1) if given.quick else (SIZES, 1, RUNS)
-    with ExitStack() as open_:
-        server = open_.enter_context(postgres_server())
+    measured: list[dict[str, Any]] = []
+    with postgres_server() as server:
         for rows in sizes:
             workload.store(server, rows)
-        runners = {cores: open_.enter_context(ours.start(cores=cores)) for cores in CORES}
-        lines = cases(workload, runners, server, sizes, scale)
-        step = open_.enter_context(progress(workload.name, len(lines) * (1 + runs)))
-        named = {", ".join(map(str, line)): run for line, run in lines.items()}
-        found = interleave(named, runs=runs, step=step)
-    rows_: list[dict[str, Any]] = [
-        row | dict(zip(("case", "feed", "cores", "table_rows"), line, strict=True))
-        for line, row in zip(lines, found, strict=True)
-    ]
+        # one session after the other: Spark ends Python workers that wait for a minute
+        for cores in CORES:
+            wanted = sizes if cores == CORES[-1] else sizes[1:2]
+            with ours.start(cores=cores) as runner:
+                lines = cases(workload, runner, server, cores, wanted, scale)
+                measured += _measured(workload, lines, runs)
     about = {"quick": given.quick, "seed": SEED, "data": "seeded", "paper": PAPER[workload.name]}
-    print(save(workload.name, rows_, **about, conf=streams.CONF))
+    print(save(workload.name, measured, **about, conf=streams.CONF))
 
 
 if __name__ == "__main__":

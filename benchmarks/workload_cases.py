@@ -97,7 +97,7 @@ def _sources(example: ModuleType, folder: str) -> dict[str, object]:
 def _by_record(events: DataFrame, questions: Sequence[Question], url: str, rows: int) -> DataFrame:
     from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
-    schema = to_arrow_schema(events.schema)
+    schema = to_arrow_schema(events.schema, timezone="UTC")
     for question in questions:
         for field in question.brings:
             schema = schema.append(field)

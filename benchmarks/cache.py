@@ -10,6 +10,7 @@ no Spark.
 from __future__ import annotations
 
 import gc
+import itertools
 import os
 import time
 from collections import OrderedDict
@@ -45,6 +46,9 @@ WARM_PARTS = 8  #: parts of the stream that go through a cache before it is meas
 SKEWS = (0.98, 1.04, 1.10, 1.16)
 PARTS = (0.001, 0.003, 0.01, 0.03, 0.1)  #: of the keys, held
 POLICIES = ("lru", "s3fifo")
+#: on the store: policies with the part of the keys they hold, and the part that is not there
+HELD = (("lru", 0.01), ("s3fifo", 0.001), ("s3fifo", 0.01), ("s3fifo", 0.03))
+ABSENT = (0.0, 0.9)
 _ON = Equal((("key", "id"),))
 _LEFT = pa.schema([("key", pa.int64())])
 
@@ -147,12 +151,11 @@ def on_store(url: str, keys: int, records: int, runs: int) -> list[dict[str, Any
     columns, table = ("name", "price"), source.schema()
     streams = Streams(zipf, records)
     cases: dict[str, Callable[[], Measures]] = {}
-    for policy in POLICIES:
-        for absent in (0.0, 0.9):
-            settings = rm.incremental(rows=keys // 100, policy=policy, missing_ttl=None)
-            cache = _cache(source, columns, table, settings)
-            name = f"{policy}, {absent:.0%} of the keys absent"
-            cases[name] = _through(cache, streams, keys, absent)
+    for (policy, part), absent in itertools.product(HELD, ABSENT):
+        settings = rm.incremental(rows=round(part * keys), policy=policy, missing_ttl=None)
+        cache = _cache(source, columns, table, settings)
+        name = f"{policy}, {100 * part:g} % held, {absent:.0%} absent"
+        cases[name] = _through(cache, streams, keys, absent)
     cases["a statement per batch, no cache"] = _asked_by_batch(source, columns, streams, 20)
     with psycopg.connect(url, autocommit=True) as connection:
         cases["a statement per record"] = _asked_by_record(connection, streams, 5_000)

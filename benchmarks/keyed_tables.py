@@ -135,7 +135,7 @@ def incremental(result: Document) -> Cells:
                 LABELS[row["case"]],
                 f"{row['hit_ratio']:.3f}" if "hit_ratio" in row else "",
                 f"{row['cpu_s_per_million']:.2f}",
-                f"{row['store_cpu_s']:.2f}",
+                f"{row['store_cpu_s']:.2f}" if "store_cpu_s" in row else "",
                 number(row["rows_per_s"]),
                 number(row["rows_per_s"] / base),
             ]

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rivermouth.errors import RivermouthError
     from rivermouth.observe import plot
     from rivermouth.observe.metrics import metrics
+    from rivermouth.observe.watching import watch
     from rivermouth.spark.aggregate import aggregate, late
     from rivermouth.spark.join_table import join_table
     from rivermouth.spark.snapshotting import snapshot
@@ -61,6 +62,7 @@ _HOMES = {
     "join_table": "rivermouth.spark.join_table",
     "metrics": "rivermouth.observe.metrics",
     "snapshot": "rivermouth.spark.snapshotting",
+    "watch": "rivermouth.observe.watching",
     **dict.fromkeys(("external", "full", "incremental"), "rivermouth.spec.caches"),
     **dict.fromkeys(
         (
@@ -133,6 +135,7 @@ __all__ = [
     "touches",
     "tumbling",
     "var",
+    "watch",
     "within",
 ]
 

@@ -7,12 +7,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from pyspark.sql import Row, SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 import rivermouth as rm
 from rivermouth.errors import RivermouthError
+from rivermouth.kernels.sketch import packed
 from rivermouth.testing import frame, replay
 
 ZONES = {
@@ -150,6 +152,7 @@ def test_operators_are_summed_over_batches_and_tasks() -> None:
                 "index": "cells",
             },
             "cache": None,
+            "per_row": None,
         }
     }
 
@@ -206,6 +209,7 @@ def test_buckets_are_summed_and_their_state_is_that_of_the_newest_batch() -> Non
             "skew": pytest.approx(0.4714, abs=1e-4),
             "table": None,
             "cache": None,
+            "per_row": None,
             "state": {"rows": 8},
             "clock": 8,
             "gauges": {"k": {"min": 1.0, "mean": 1.0, "max": 1.0}},
@@ -259,6 +263,21 @@ def test_an_overlong_batch_makes_the_rows_of_the_next_wait() -> None:
 def test_what_is_no_query_is_told_so() -> None:
     with pytest.raises(RivermouthError, match=r"a str has no progress reports"):
         rm.metrics("query")  # type: ignore[arg-type]
+
+
+def test_matches_per_row_are_added_since_the_table_changed_its_rows() -> None:
+    name = "rivermouth__join_table__zones__1"
+
+    def sketched(*counts: int) -> str:
+        sketch = {"counts": packed(np.array(counts)), "places": [[1.0, 2.0]]}
+        return json.dumps(json.loads(task(10, 9)) | {"sketch": sketch})
+
+    numbers = of(
+        progress(0, 10, 1000, **{name: [sketched(9)]}),
+        progress(1, 20, 1000, **{name: [sketched(1, 0, 2), sketched(0, 0, 5)]}),
+        progress(2, 10, 1000, **{name: [sketched(0, 4, 0)]}),
+    )
+    assert numbers["operators"]["join_table.zones"]["per_row"] == [1, 4, 7]
 
 
 def test_rows_per_task_show_the_skew_of_the_newest_batch_that_had_rows() -> None:

@@ -7,10 +7,10 @@ import sys
 from collections.abc import Sequence
 
 import rivermouth
-from rivermouth.cli import demo, doctor
+from rivermouth.cli import demo, doctor, watch
 from rivermouth.errors import RivermouthError
 
-COMMANDS = (demo.COMMAND, doctor.COMMAND)
+COMMANDS = (demo.COMMAND, watch.COMMAND, doctor.COMMAND)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -72,11 +72,14 @@ def metrics(query: StreamingQuery) -> dict[str, Any]:
                 Standard deviation over mean of these (DS); None for fewer than two.
             table
                 The table's newest version: rows, version, age_seconds (at that batch),
-                load_seconds, index.
+                load_seconds, refresh_seconds (what was asked for), index.
             cache
                 An incremental cache's hits, misses, negative_hits, loads, load_seconds and the
                 like, summed; what all workers hold together (entries, rows, bytes); hit_ratio,
                 hits of both kinds to lookups.
+            per_row
+                How often each row of the table was met, in the table's order, for tables with
+                places and at most 20,000 rows.
             state
                 What the operator says of its state, summed over the buckets of the newest batch.
             clock

@@ -14,6 +14,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
+from rivermouth.kernels.sketch import PLACES, packed, unpacked
 from rivermouth.tables.incremental import HELD
 
 Report = Mapping[str, Any]
@@ -31,8 +35,9 @@ def moment(tasks: Sequence[Report]) -> Moment:
     -------
     dict
         ``counts`` (each of `COUNTS` that is known, and the operator's own), ``set_aside`` by
-        reason, ``seconds``, ``loads`` (rows per task or bucket), ``table``, ``cache``, ``state``,
-        ``clock`` and ``gauges``; the last five None where there is nothing of the kind.
+        reason, ``seconds``, ``loads`` (rows per task or bucket), ``table``, ``cache``, ``sketch``
+        (as `kernels.sketch` packs it), ``state``, ``clock`` and ``gauges``; the last six None
+        where there is nothing of the kind.
     """
     buckets = [bucket for task in tasks if "buckets" in task for bucket in task["buckets"]]
     plain = [task for task in tasks if "buckets" not in task]
@@ -43,6 +48,7 @@ def moment(tasks: Sequence[Report]) -> Moment:
         "loads": _loads(plain, buckets),
         "table": _table(plain),
         "cache": _cache(plain),
+        "sketch": _sketch(plain),
         "state": _summed(bucket.get("state") or {} for bucket in buckets) if buckets else None,
         "clock": _clock(buckets),
         "gauges": _gauges(buckets),
@@ -52,8 +58,7 @@ def moment(tasks: Sequence[Report]) -> Moment:
 def total(moments: Sequence[Moment]) -> dict[str, Any]:
     """What an operator did over these batches, which are in order; `metrics` says what it holds."""
     counts = _summed(one["counts"] for one in moments)
-    heard = [one for one in moments if one["loads"]]
-    loads = heard[-1]["loads"] if heard else []
+    loads: list[int] = next((one["loads"] for one in reversed(moments) if one["loads"]), [])
     known = {name: counts.pop(name, None) for name in COUNTS}
     rows_in, matched = known["rows_in"], known["matched"]
     return {
@@ -63,8 +68,9 @@ def total(moments: Sequence[Moment]) -> dict[str, Any]:
         "seconds": sum(one["seconds"] for one in moments),
         "rows_per_task": sorted(loads, reverse=True),
         "skew": skew(loads),
-        "table": _newest(heard, "table"),
+        "table": _newest(moments, "table"),
         "cache": cache_of(moments),
+        "per_row": _per_row(moments),
         "state": _newest(moments, "state"),
         "clock": _newest(moments, "clock"),
         "gauges": _newest(moments, "gauges"),
@@ -135,6 +141,37 @@ def _cache(tasks: Sequence[Report]) -> dict[str, Any] | None:
     done = ({name: cache[name] for name in cache.keys() - {"worker", *HELD}} for cache in caches)
     held = {cache["worker"]: {name: cache[name] for name in HELD} for cache in caches}
     return {"done": _summed(done), "held": held}
+
+
+def _sketch(tasks: Sequence[Report]) -> dict[str, Any] | None:
+    """The tasks' counts per row together, and some places of each."""
+    found = [task["sketch"] for task in tasks if "sketch" in task]
+    counts = _added([sketch["counts"] for sketch in found])
+    if counts is None:
+        return None
+    each = max(1, PLACES // len(found))
+    places = [place for sketch in found for place in sketch["places"][:each]]
+    return {"counts": packed(counts), "places": places}
+
+
+def _per_row(moments: Sequence[Moment]) -> list[int] | None:
+    """Matches per row of the table, since it last changed its number of rows."""
+    counts = _added([one["sketch"]["counts"] for one in moments if one["sketch"]])
+    return None if counts is None else counts.tolist()
+
+
+def _added(texts: Sequence[str]) -> npt.NDArray[np.int64] | None:
+    """The sum of packed counts, of those that are as many as the last."""
+    total: npt.NDArray[np.int64] | None = None
+    for text in reversed(texts):
+        counts = unpacked(text)
+        if total is None:
+            total = counts
+        elif len(counts) == len(total):
+            total += counts
+        else:
+            break
+    return total
 
 
 def _clock(buckets: Iterable[Report]) -> int | None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
@@ -25,6 +26,8 @@ PREFIX = "rivermouth"
 REPORTS = "tasks"
 
 _numbers = itertools.count(1)
+_MOST_ABOUTS = 256
+_abouts: OrderedDict[str, Any] = OrderedDict()
 
 
 class Step(Protocol):
@@ -40,11 +43,17 @@ class Step(Protocol):
 
 
 def run(
-    frame: DataFrame, make: Callable[[], Step], schema: t.StructType, *, name: str
+    frame: DataFrame,
+    make: Callable[[], Step],
+    schema: t.StructType,
+    *,
+    name: str,
+    about: Any = None,
 ) -> DataFrame:
     """`frame` through a step made anew in each task; `schema` is the result's.
 
-    `name` and a running number name the reports in ``observedMetrics``.
+    `name` and a running number name the reports in ``observedMetrics``; under that name `about`,
+    what was asked for, is known to those who look on.
     """
     fields = [t.StructField(field.name, field.dataType, True, field.metadata) for field in schema]
 
@@ -57,13 +66,25 @@ def run(
             nulls = [pa.nulls(1, column.type) for column in last.columns]
             yield _with_carrier(nulls, pa.array([json.dumps(step.report())]), last)
 
+    observed_as = f"{PREFIX}.{name}.{next(_numbers)}"
+    _remember(observed_as, about)
     carried = frame.mapInArrow(
         work, t.StructType([*fields, t.StructField(CARRIER, t.StringType())])
     )
-    observed = carried.observe(
-        f"{PREFIX}.{name}.{next(_numbers)}", F.collect_list(CARRIER).alias(REPORTS)
-    )
+    observed = carried.observe(observed_as, F.collect_list(CARRIER).alias(REPORTS))
     return observed.filter(F.col(CARRIER).isNull()).drop(CARRIER)
+
+
+def about(observed_as: str) -> Any:
+    """What was asked for under this name in this process; None where that is not known."""
+    return _abouts.get(observed_as)
+
+
+def _remember(observed_as: str, what: Any) -> None:
+    if what is not None:
+        _abouts[observed_as] = what
+    while len(_abouts) > _MOST_ABOUTS:
+        _abouts.popitem(last=False)
 
 
 def _with_carrier(

@@ -21,6 +21,7 @@ from pyspark.sql import types as t
 
 from rivermouth.kernels.assemble import assemble
 from rivermouth.kernels.matching import Matcher, Pairs, set_aside
+from rivermouth.kernels.sketch import MOST_ROWS, Sketch
 from rivermouth.spark import routing, types
 from rivermouth.spark.checking import DISTANCE, WHERE, Join
 from rivermouth.spark.stateless import Step, run
@@ -65,7 +66,7 @@ def join_by_store(events: DataFrame, join: Join) -> DataFrame:
 
 
 def _run(events: DataFrame, join: Join, make: Callable[[], Step]) -> DataFrame:
-    return run(events, make, join.output, name=f"{WHERE}.{join.source.name}")
+    return run(events, make, join.output, name=f"{WHERE}.{join.source.name}", about=join)
 
 
 @dataclass
@@ -93,6 +94,7 @@ class _FromSnapshot:
         self._join, self._counts = join, _Counts()
         self._version = snapshot.current(recipe, cache, folder)
         self._matcher, self._table = _opened(join, recipe, self._version)
+        self._sketch, self._refresh = _sketch(join, self._version), cache.refresh
 
     def batches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The joined rows of each batch."""
@@ -101,19 +103,29 @@ class _FromSnapshot:
             left = {name: batch.column(name) for name in self._join.left_columns}
             pairs = self._matcher.match(left)
             out = _joined(self._join, batch, pairs, self._table)
+            if self._sketch is not None:
+                self._sketch.add(left, pairs)
             self._counts.add(batch, pairs, out, time.perf_counter() - watch)
             yield out
 
     def report(self) -> dict[str, Any]:
-        """What was seen, and how old and large the table was."""
+        """What was seen, how old and large the table was, and what a map shows of it."""
         table = {
             "rows": self._version.rows.num_rows,
             "version": self._version.number,
             "age_seconds": time.time() - self._version.loaded,
             "load_seconds": self._version.seconds,
+            "refresh_seconds": self._refresh,
             "index": self._version.index.kind,
         }
-        return {**vars(self._counts), "table": table}
+        sketch = {} if self._sketch is None else {"sketch": self._sketch.report()}
+        return {**vars(self._counts), "table": table, **sketch}
+
+
+def _sketch(join: Join, version: Version) -> Sketch | None:
+    """What counts the matches of each row, where the table has places and is not too large."""
+    rows = version.rows.num_rows
+    return None if join.place is None or rows > MOST_ROWS else Sketch(join.place.left, rows)
 
 
 class _FromBuckets:

@@ -1,0 +1,188 @@
+"""The history of a run: a small local file of JSON lines that outlives the query.
+
+Each line is a dict with one key that says what it is:
+
+- ``about``: the run's id, name, start, and the format's number; the first line
+- ``batch``: a micro-batch, as `reports.batch` has it
+- ``shapes``: the shapes of an operator's table, as `shapes.drawn` has them; a new one replaces
+  the one before
+- ``end``: when the run ended, and why, if it failed
+
+While the run lives, its writer touches the file every few seconds: a file without an end that has
+not been touched for longer belongs to a process that is gone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import time
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+from rivermouth.errors import DefinitionError
+from rivermouth.observe.reports import Batch
+
+FORMAT = 1
+SUFFIX = ".jsonl"
+#: environment variable that names the folder of histories
+FOLDER = "RIVERMOUTH_HISTORY"
+
+_MOST_BYTES = 32 << 20  # of a file, after which the older half of its batches goes
+_MOST_RUNS = 50  # in the folder of histories, after which the oldest goes
+_MOST_BATCHES = 2_000  # that a reader keeps
+_TOUCHED, _GONE = 3.0, 15.0  # seconds: between two touches, and until nobody touches any more
+
+Status = Literal["running", "ended", "failed", "lost"]
+
+
+def folder() -> Path:
+    """Where histories go unless told otherwise: the user's folder for the state of programs."""
+    if told := os.environ.get(FOLDER):
+        return Path(told)
+    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(state) / "rivermouth"
+
+
+def new_path(run: str) -> Path:
+    """A file for this run in the folder of histories, from which the oldest ones go."""
+    place = folder()
+    place.mkdir(parents=True, exist_ok=True)
+    for old in files(place)[_MOST_RUNS - 1 :]:
+        old.unlink(missing_ok=True)
+    return place / f"{run}{SUFFIX}"
+
+
+def files(place: Path) -> list[Path]:
+    """The histories in a folder, the one that was written last first; a file is its own list."""
+    if place.is_file():
+        return [place]
+    found = {path: path.stat().st_mtime for path in place.glob(f"*{SUFFIX}")}
+    return sorted(found, key=lambda path: -found[path])
+
+
+class Writer:
+    """Writes a run's history, line by line; each is whole on disk before the next begins."""
+
+    def __init__(
+        self, path: Path, *, run: str, name: str | None, most_bytes: int = _MOST_BYTES
+    ) -> None:
+        self.path, self._most = path, most_bytes
+        self._touched = time.monotonic()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.unlink(missing_ok=True)
+        about = {"format": FORMAT, "run": run, "name": name, "started": time.time()}
+        self._write({"about": about})
+
+    def batch(self, batch: Batch) -> None:
+        """Add a micro-batch."""
+        self._write({"batch": batch})
+        if self.path.stat().st_size > self._most:
+            self._halve()
+
+    def shapes(self, shapes: dict[str, Any]) -> None:
+        """Add the shapes of an operator's table."""
+        self._write({"shapes": shapes})
+
+    def alive(self) -> None:
+        """Say that the run goes on although there is nothing new."""
+        if time.monotonic() - self._touched > _TOUCHED:
+            os.utime(self.path)
+            self._touched = time.monotonic()
+
+    def end(self, failure: str | None) -> None:
+        """Say that the run is over, and why, if it failed."""
+        self._write({"end": {"at": time.time(), "failure": failure}})
+
+    def _write(self, line: dict[str, Any]) -> None:
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line, separators=(",", ":")) + "\n")
+
+    def _halve(self) -> None:
+        """Leave out the older half of the batches; readers notice that the file is another one."""
+        lines = self.path.read_text(encoding="utf-8").splitlines(keepends=True)
+        batches = [number for number, line in enumerate(lines) if line.startswith('{"batch"')]
+        gone = set(batches[: len(batches) // 2])
+        with tempfile.NamedTemporaryFile(
+            "w", encoding="utf-8", dir=self.path.parent, prefix=".", delete=False
+        ) as file:
+            file.writelines(line for number, line in enumerate(lines) if number not in gone)
+        Path(file.name).replace(self.path)
+
+
+class Reader:
+    """What a history says so far; `refresh` reads on.
+
+    Raises
+    ------
+    DefinitionError
+        When the file is no history, or one of another format.
+    """
+
+    def __init__(self, path: Path, *, most: int = _MOST_BATCHES) -> None:
+        self.path = path
+        self.batches: deque[Batch] = deque(maxlen=most)
+        self.shapes: dict[str, dict[str, Any]] = {}
+        self.about: dict[str, Any] = {}
+        self.end: dict[str, Any] | None = None
+        self.seen = 0  # batches so far, those no longer kept included
+        self._file, self._offset = 0, 0
+        self.refresh()
+
+    @property
+    def status(self) -> Status:
+        """How the run is: "lost" is a run whose process went without a word."""
+        if self.end is not None:
+            return "failed" if self.end["failure"] else "ended"
+        return "running" if time.time() - self.path.stat().st_mtime < _GONE else "lost"
+
+    def refresh(self) -> None:
+        """Read what was added; a line that is not whole yet waits for the next time."""
+        for line in self._lines():
+            ((kind, what),) = line.items()
+            if kind == "batch":
+                self.batches.append(what)
+                self.seen += 1
+            elif kind == "shapes":
+                self.shapes[what["operator"]] = what
+            elif kind == "about":
+                self.about = what
+            elif kind == "end":
+                self.end = what
+        if self.about.get("format") != FORMAT:
+            raise _not_understood(self.path)
+
+    def _lines(self) -> Iterator[dict[str, Any]]:
+        with self.path.open("rb") as file:
+            number = os.fstat(file.fileno()).st_ino
+            if number != self._file:
+                self._file, self._offset = number, 0
+                self.batches.clear()
+                self.seen = 0
+            file.seek(self._offset)
+            for line in file:
+                if not line.endswith(b"\n"):
+                    return
+                self._offset += len(line)
+                yield _parsed(line, self.path)
+
+
+def _parsed(line: bytes, path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(line)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict) or len(found) != 1:
+        raise _not_understood(path)
+    return found
+
+
+def _not_understood(path: Path) -> DefinitionError:
+    return DefinitionError(
+        "watch",
+        f"{path} is not a history that this version can read",
+        todo="Give a file that rm.watch wrote, or the folder of such files.",
+    )

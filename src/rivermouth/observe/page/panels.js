@@ -1,0 +1,101 @@
+/* The panels that are not charts: tiles, advice, partitions, numbers, the list of shapes. */
+"use strict";
+
+rivermouth.panels = (() => {
+  const { words, map } = rivermouth;
+  const { at, element } = words;
+  const LISTED = 200; // shapes, at most
+
+  const STATUS = { running: "running", ended: "ended", failed: "failed", lost: "no word from it", waiting: "waiting" };
+
+  function showStatus(status) {
+    const pill = at("status");
+    if (pill.textContent === STATUS[status]) return;
+    pill.className = `status ${status}`;
+    pill.textContent = STATUS[status];
+  }
+
+  function showTiles(numbers) {
+    const late = sumOf(numbers, (operator) => operator.late ?? 0);
+    const aside = sumOf(numbers, (operator) => Object.values(operator.set_aside).reduce((a, b) => a + b, 0));
+    const tiles = [
+      ["rows", "Rows in", words.count(numbers.rows)],
+      ["rows_per_second", "Rows/s of work", words.compact(numbers.rows_per_second)],
+      ["batches", "Batches", words.count(numbers.batches)],
+      ["median_batch_seconds", "Batch, median", words.seconds(numbers.median_batch_seconds)],
+      ["latency", "Latency, 95 %", words.seconds(numbers.latency?.p95)],
+      ["state", "State", words.bytes(numbers.state?.bytes)],
+      ["late", "Late rows", words.count(late)],
+      ["set_aside", "Set aside", words.count(aside)],
+    ];
+    at("tiles").replaceChildren(...tiles.map(([name, title, value]) =>
+      element("div", { "data-name": name }, element("dt", {}, title), element("dd", {}, value))));
+  }
+
+  const sumOf = (numbers, pick) => Object.values(numbers.operators).reduce((sum, one) => sum + pick(one), 0);
+
+  function showAdvice(list) {
+    at("advice").hidden = !list.length;
+    const said = JSON.stringify(list);
+    if (at("advice").dataset.said === said) return; // what is said already is not said again
+    at("advice").dataset.said = said;
+    at("advice-list").replaceChildren(...list.map((one) =>
+      element("li", { class: one.level }, element("b", {}, one.where), `: ${one.what}.`,
+        element("span", { class: "todo" }, one.todo))));
+  }
+
+  function showLoads(operator) {
+    const loads = operator.rows_per_task;
+    at("loads").hidden = loads.length < 1;
+    at("skew").textContent = operator.skew == null ? "" : `DS ${words.ratio(operator.skew)}`;
+    at("load-bars").replaceChildren(...loads.slice(0, 32).map((rows, i) =>
+      element("li", {}, element("meter", { min: 0, max: Math.max(...loads, 1), value: rows, "aria-label": `partition ${i + 1} by size` }),
+        element("span", {}, words.count(rows)))));
+  }
+
+  /* Every number of an operator, under the name that rm.metrics gives it. */
+  function showNumbers(operator) {
+    const rows = [];
+    const add = (name, value, last) =>
+      rows.push(element("tr", { "data-name": name }, element("th", { scope: "row" }, name), element("td", {}, words.named(last ?? name, value))));
+    for (const [name, value] of Object.entries(operator)) {
+      if (value == null || Array.isArray(value) || name === "rows_per_task") continue;
+      if (typeof value !== "object") add(name, value);
+      else for (const [inner, one] of Object.entries(value)) {
+        if (one == null) continue;
+        if (typeof one !== "object") add(`${name}.${inner}`, one, inner);
+        else for (const [which, last] of Object.entries(one)) add(`${name}.${inner}.${which}`, last, inner);
+      }
+    }
+    at("numbers").tBodies[0].replaceChildren(...rows);
+  }
+
+  /* Options of a select, without losing what is chosen. */
+  function fill(select, options, chosen) {
+    const known = JSON.stringify(options);
+    if (select.dataset.known !== known) {
+      select.dataset.known = known;
+      select.replaceChildren(...options.map(([value, text]) => element("option", { value }, text)));
+    }
+    select.value = chosen;
+  }
+
+  function showShapes(shapes, counts, filter, chosen, onChoose) {
+    const wanted = filter.trim().toLowerCase();
+    const order = shapes.rings.map((_, i) => i)
+      .filter((i) => !wanted || map.label(i).toLowerCase().includes(wanted))
+      .sort((a, b) => (counts[b] ?? 0) - (counts[a] ?? 0) || a - b);
+    const listed = order.slice(0, LISTED);
+    at("shape-count").textContent = order.length > LISTED
+      ? `the first ${LISTED} of ${words.count(order.length)}` : `${words.count(order.length)} shapes`;
+    const list = at("shape-list");
+    const focused = list.contains(document.activeElement) ? document.activeElement.dataset.shape : null;
+    list.replaceChildren(...listed.map((i) =>
+      element("li", {}, element("button", { type: "button", "data-shape": i, "aria-pressed": i === chosen, onclick: () => onChoose(i) },
+        element("span", {}, map.label(i)), element("span", {}, words.count(counts[i] ?? 0))))));
+    list.querySelectorAll("button").forEach((button) => button.setAttribute("aria-pressed", String(Number(button.dataset.shape) === chosen)));
+    if (focused != null) list.querySelector(`[data-shape="${focused}"]`)?.focus();
+  }
+
+  return { showStatus, showTiles, showAdvice, showLoads, showNumbers, showShapes, fill };
+})();

@@ -1,0 +1,160 @@
+"""The runs that a page shows, as what its requests are answered with."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from rivermouth.errors import RivermouthError
+from rivermouth.observe import history, prometheus
+from rivermouth.observe.advice import advice
+from rivermouth.observe.history import Reader
+from rivermouth.observe.latency import waits
+from rivermouth.observe.metrics import keys, summarise
+from rivermouth.observe.operators import cache_of, skew
+from rivermouth.observe.reports import Batch
+
+_SHOWN_PLACES = 8  # batches whose records are dots on the map
+
+
+class Runs:
+    """The histories in a folder, or the one in a file; safe to ask from many threads.
+
+    What was answered once is kept until the run has news, so that many clients cost little more
+    than one.
+    """
+
+    def __init__(self, place: Path) -> None:
+        self._place = place
+        self._lock = threading.Lock()
+        self._readers: dict[str, Reader] = {}
+        self._answers: dict[str, tuple[object, bytes]] = {}
+
+    def listed(self) -> bytes:
+        """All runs, the newest first: key, name, status, start, batches, rows."""
+        with self._lock:
+            return _encoded([_entry(key, reader) for key, reader in self._current().items()])
+
+    def run(self, key: str, after: int) -> bytes | None:
+        """A run's metrics, advice and the batches since number `after` of it; None for no run."""
+        with self._lock:
+            reader = self._current().get(key)
+            if reader is None:
+                return None
+            news = (reader.seen, reader.status, after)
+            known, answer = self._answers.get(key, (None, b""))
+            if known != news:
+                answer = _encoded(_page_of(key, reader, after))
+                self._answers[key] = (news, answer)
+            return answer
+
+    def shapes(self, key: str, operator: str) -> bytes | None:
+        """The shapes of an operator's table; None where there are none."""
+        with self._lock:
+            reader = self._current().get(key)
+            if reader is None:
+                return None
+            names = {key: name for name, key in keys(reader.shapes).items()}
+            found = reader.shapes.get(names.get(operator, ""))
+            return None if found is None else _encoded(found)
+
+    def prometheus(self) -> bytes:
+        """The metrics of the runs that go on, as Prometheus text."""
+        with self._lock:
+            running = [
+                (reader.about["name"] or key, summarise(list(reader.batches)))
+                for key, reader in self._current().items()
+                if reader.status == "running"
+            ]
+        return prometheus.together(running).encode()
+
+    def _current(self) -> dict[str, Reader]:
+        """The readers of all files, read up to now; files that are no histories are passed over."""
+        found: dict[str, Reader] = {}
+        for path in history.files(self._place):
+            try:
+                reader = self._readers.get(path.stem) or Reader(path)
+                reader.refresh()
+            except (RivermouthError, OSError):
+                continue
+            found[path.stem] = reader
+        self._readers = found
+        return found
+
+
+def _entry(key: str, reader: Reader) -> dict[str, Any]:
+    return {
+        "key": key,
+        "name": reader.about["name"],
+        "started": reader.about["started"],
+        "status": reader.status,
+        "batches": reader.seen,
+        "rows": sum(batch["rows"] for batch in reader.batches),
+    }
+
+
+def _page_of(key: str, reader: Reader, after: int) -> dict[str, Any]:
+    batches = list(reader.batches)
+    numbers = summarise(batches)
+    fresh = min(len(batches), max(0, reader.seen - after))
+    names = keys(name for batch in batches for name in batch["operators"])
+    return {
+        "run": _entry(key, reader),
+        "failure": reader.end["failure"] if reader.end else None,
+        "seen": reader.seen,
+        "metrics": numbers,
+        "advice": advice(numbers),
+        "batches": briefly(batches, names)[len(batches) - fresh :],
+        "maps": [names[name] for name in reader.shapes if name in names],
+        "places": _places(batches, names),
+    }
+
+
+def briefly(batches: Sequence[Batch], names: Mapping[str, str]) -> list[dict[str, Any]]:
+    """What charts show of each batch: times in seconds, counts of this batch alone."""
+    return [
+        {
+            "at": datetime.fromisoformat(batch["at"]).timestamp(),
+            "seconds": batch["seconds"],
+            "wait": float(wait),
+            "rows": batch["rows"],
+            "state": batch["state"],
+            "operators": {
+                names[name]: _operator(operator) for name, operator in batch["operators"].items()
+            },
+        }
+        for batch, wait in zip(batches, waits(batches), strict=True)
+    ]
+
+
+def _operator(moment: Mapping[str, Any]) -> dict[str, Any]:
+    cache = cache_of([dict(moment)])
+    return {
+        **moment["counts"],
+        "set_aside": sum(moment["set_aside"].values()),
+        "seconds": moment["seconds"],
+        "skew": skew(moment["loads"]),
+        "age": moment["table"]["age_seconds"] if moment["table"] else None,
+        "hit_ratio": cache["hit_ratio"] if cache else None,
+        "state": moment["state"],
+        "gauges": {name: of["mean"] for name, of in (moment["gauges"] or {}).items()},
+    }
+
+
+def _places(batches: Sequence[Batch], names: Mapping[str, str]) -> dict[str, list[list[float]]]:
+    """Where some records of the newest batches were, by operator."""
+    found: dict[str, list[list[float]]] = {}
+    for batch in islice(reversed(batches), _SHOWN_PLACES):
+        for name, operator in batch["operators"].items():
+            if operator["sketch"]:
+                found.setdefault(names[name], []).extend(operator["sketch"]["places"])
+    return found
+
+
+def _encoded(what: Any) -> bytes:
+    return json.dumps(what, separators=(",", ":")).encode()

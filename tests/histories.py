@@ -1,0 +1,99 @@
+"""Histories of runs that never were, for the tests of what reads them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import shapely
+
+from rivermouth.kernels.sketch import packed
+from rivermouth.observe import shapes
+from rivermouth.observe.history import Writer
+
+PLACED = "rivermouth.join_table.districts.geojson.1"
+ENRICHED = "rivermouth.join_table.drivers.2"
+EARNED = "rivermouth.aggregate.3"
+BEGIN = 1_800_000_000  # seconds since 1970
+
+SQUARES = np.array([shapely.box(x, 0, x + 1, 1) for x in range(3)], dtype=object)
+NAMES = ["Harbour", "<script>alert(1)</script>", "Old Town"]
+
+
+def operator(**more: Any) -> dict[str, Any]:
+    """What an operator did in a batch."""
+    nothing = dict.fromkeys(("table", "cache", "sketch", "state", "clock", "gauges"))
+    return {"counts": {}, "set_aside": {}, "seconds": 0.1, "loads": [], **nothing, **more}
+
+
+def placed(rows: int, counts: list[int], **more: Any) -> dict[str, Any]:
+    """A join with places: `counts` are the matches of each shape."""
+    table = {"rows": len(counts), "version": 1, "age_seconds": 7.0, "load_seconds": 0.5}
+    return operator(
+        counts={"rows_in": rows, "rows_out": rows, "matched": sum(counts)},
+        set_aside={"null": rows - sum(counts)},
+        loads=[rows // 2, rows - rows // 2],
+        table={**table, "refresh_seconds": None, "index": "cells"},
+        sketch={"counts": packed(np.array(counts)), "places": [[0.5, 0.5], [1.5, 0.5]]},
+        **more,
+    )
+
+
+def enriched(rows: int, hits: int) -> dict[str, Any]:
+    """A join through an incremental cache."""
+    done = {"hits": hits, "negative_hits": 0, "misses": rows - hits}
+    held = {"host:1": {"entries": 9, "rows": 9, "bytes": 900}}
+    return operator(
+        counts={"rows_in": rows, "rows_out": rows, "matched": rows},
+        loads=[rows],
+        cache={"done": done, "held": held},
+    )
+
+
+def earned(rows: int, late: int) -> dict[str, Any]:
+    """An aggregate with its quality."""
+    even = {"min": 0.9, "mean": 0.94, "max": 0.98}
+    return operator(
+        counts={"rows_in": rows, "rows_out": 3, "late": late, "future": 0},
+        loads=[rows // 4] * 4,
+        state={"rows": 40, "bytes": 4_000},
+        clock=BEGIN * 1_000_000,
+        gauges={"coverage": even, "threshold": dict.fromkeys(even, 0.97), "k_seconds": even},
+    )
+
+
+def batch(number: int, rows: int = 100, **more: Any) -> dict[str, Any]:
+    """A batch of the story's three operators, one a second."""
+    return {
+        "batch": number,
+        "at": datetime.fromtimestamp(BEGIN + number, UTC).isoformat(),
+        "seconds": 0.25,
+        "work_seconds": 0.2,
+        "rows": rows,
+        "backlog": None,
+        "state": {"rows": 40, "bytes": 5_000_000},
+        "operators": {
+            PLACED: placed(rows, [rows // 2, rows // 4, 0]),
+            ENRICHED: enriched(rows, rows * 9 // 10),
+            EARNED: earned(rows, rows // 20),
+        },
+        **more,
+    }
+
+
+def begin(path: Path, *, name: str | None = "cabs") -> Writer:
+    """A history of a run that has begun, with the shapes of its table."""
+    writer = Writer(path, run=path.stem, name=name)
+    writer.shapes({"operator": PLACED, **shapes.drawn(SQUARES, list(NAMES))})
+    return writer
+
+
+def whole(path: Path, batches: int = 12, **more: Any) -> Path:
+    """A history of a run that is over."""
+    writer = begin(path, **more)
+    for number in range(batches):
+        writer.batch(batch(number))
+    writer.end(None)
+    return path

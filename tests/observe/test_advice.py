@@ -1,0 +1,106 @@
+"""Advice: silent where all is well, and one sentence for each thing that is wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from histories import batch, earned, enriched, operator, placed
+from rivermouth.observe.advice import advice
+from rivermouth.observe.metrics import summarise
+
+
+def said(*batches: dict[str, Any]) -> list[str]:
+    return [f"{one['where']}: {one['what']}" for one in advice(summarise(batches))]
+
+
+def of(name: str, **moment: Any) -> list[str]:
+    return said(batch(0, operators={f"rivermouth.{name}.1": operator(**moment)}))
+
+
+def test_a_healthy_run_is_left_alone() -> None:
+    assert said() == []
+    good = {
+        "rivermouth.join_table.d.1": placed(1000, [999, 0]),
+        "rivermouth.join_table.e.2": enriched(100_000, 90_000),
+    }
+    assert said(*(batch(number, operators=good) for number in range(20))) == []
+
+
+def test_late_rows_and_thin_windows() -> None:
+    late = said(batch(0, operators={"rivermouth.aggregate.1": earned(1000, 30)}))
+    assert late == [
+        "aggregate: 30 rows (3.0 %) came late",
+        "aggregate: windows close with 94.0 % of their rows, 97.0 % are promised",
+    ]
+
+
+def test_future_rows() -> None:
+    assert of("join_interval", counts={"rows_in": 9, "future": 2}) == [
+        "join_interval: 2 rows lie in the future"
+    ]
+
+
+def test_a_hot_partition_and_one_that_is_only_small() -> None:
+    counts = {"rows_in": 10_000}
+    assert of("join_table.zones", counts=counts, loads=[9_000, 500, 500]) == [
+        "join_table.zones: one of 3 partitions has 90 % of the rows (DS 1.47)"
+    ]
+    assert of("join_table.zones", counts=counts, loads=[90, 5, 5]) == []
+
+
+def test_rows_that_could_not_take_part() -> None:
+    aside = {"null": 60, "srid": 3, "empty": 2, "invalid": 1}
+    assert of("join_table.zones", counts={"rows_in": 1000, "matched": 9}, set_aside=aside) == [
+        "join_table.zones: 66 rows (6.6 %) could not take part: 60 null, 3 srid, 2 empty"
+    ]
+
+
+def test_nothing_matched() -> None:
+    assert of("join_table.zones", counts={"rows_in": 1000, "matched": 0}) == [
+        "join_table.zones: nothing matched"
+    ]
+
+
+@pytest.mark.parametrize(("age", "stale"), [(25, False), (31, True)])
+def test_a_table_that_is_not_read_anew(age: float, stale: bool) -> None:
+    table = {"refresh_seconds": 10, "age_seconds": age, "version": 1}
+    found = of("join_table.zones", counts={"rows_in": 10, "matched": 1}, table=table)
+    expected = "join_table.zones: the table is 31 s old, and should be read anew every 10 s"
+    assert found == ([expected] if stale else [])
+
+
+def test_a_cache_that_does_not_help_once_it_is_warm() -> None:
+    poor = "join_table.users: the cache answers 20 % of the lookups"
+    name = "rivermouth.join_table.users.1"
+    assert said(batch(0, operators={name: enriched(50_000, 10_000)})) == [poor]
+    assert said(batch(0, operators={name: enriched(5_000, 1_000)})) == []
+
+
+def test_a_slow_batch_and_a_source_that_runs_ahead() -> None:
+    quick = [batch(number, operators={}) for number in range(30)]
+    slow = batch(30, operators={}, seconds=4.0, backlog=5_000)
+    assert said(*quick, slow) == [
+        "source: 5,000 rows wait, more than a batch takes",
+        "batches: the newest took 4.0 s, half of them take 0.2 s or less",
+    ]
+
+
+def test_each_says_what_to_do() -> None:
+    (one,) = advice(
+        summarise(
+            [
+                batch(
+                    0,
+                    operators={
+                        "rivermouth.aggregate.1": operator(counts={"rows_in": 9, "late": 3})
+                    },
+                )
+            ]
+        )
+    )
+    assert one["todo"] == (
+        'Wait longer (lateness=, slack=), or take them out with late="rows" and rm.late.'
+    )
+    assert one["level"] == "warning"

@@ -60,7 +60,7 @@ def earned(rows: int, late: int) -> dict[str, Any]:
         loads=[rows // 4] * 4,
         state={"rows": 40, "bytes": 4_000},
         clock=BEGIN * 1_000_000,
-        gauges={"coverage": even, "threshold": dict.fromkeys(even, 0.97), "k_seconds": even},
+        gauges={"settled_coverage": even, "wanted": dict.fromkeys(even, 0.97), "slack": even},
     )
 
 

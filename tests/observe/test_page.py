@@ -138,8 +138,8 @@ def test_operators_and_times_are_chosen(page: Page, server: Server, tmp_path: Pa
         *("chart-coverage", "chart-slack", "chart-held"),
     ]
     said = page.run("document.querySelector('#chart-coverage canvas').getAttribute('aria-label')")
-    assert said == "Coverage of closed windows; newest: coverage 94.0 %, threshold 97.0 %"
-    assert number(page, "gauges.k_seconds.mean") == "940 ms"
+    assert said == "Coverage of closed windows; newest: coverage 94.0 %, promised 97.0 %"
+    assert number(page, "gauges.slack.mean") == "940 ms"
     points = "uPlot.sync('batches').plots[0].data[0].length"
     assert page.run(points) == 100
     page.click("#range label:first-of-type")

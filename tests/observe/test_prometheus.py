@@ -34,7 +34,7 @@ def test_the_numbers_are_those_of_metrics() -> None:
     assert f"rivermouth_operator_cache_hit_ratio{{{operator}}} 0.9" in lines
     aside = 'query="cabs",operator="join_table.districts.geojson",reason="null"'
     assert f"rivermouth_operator_set_aside{{{aside}}} 50" in lines
-    coverage = 'query="cabs",operator="aggregate",name="coverage",over="mean"'
+    coverage = 'query="cabs",operator="aggregate",name="settled_coverage",over="mean"'
     assert f"rivermouth_operator_gauge{{{coverage}}} 0.94" in lines
     assert any(
         line.startswith('rivermouth_latency_seconds{query="cabs",quantile="0.95"}')

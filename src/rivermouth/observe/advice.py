@@ -152,7 +152,7 @@ def _cold(name: str, cache: Metrics) -> Iterator[Advice]:
 
 
 def _uncovered(name: str, gauges: Metrics) -> Iterator[Advice]:
-    coverage, wanted = gauges.get("coverage"), gauges.get("threshold")
+    coverage, wanted = gauges.get("settled_coverage"), gauges.get("wanted")
     if coverage and wanted and coverage["mean"] < wanted["mean"] - 0.02:
         yield Advice(
             "notice",

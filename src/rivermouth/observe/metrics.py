@@ -85,7 +85,7 @@ def metrics(query: StreamingQuery) -> dict[str, Any]:
             clock
                 The slowest bucket's event time, in microseconds since 1970.
             gauges
-                Other numbers of the newest batch, each with its min, mean and max over buckets.
+                Other numbers, each as it was heard last, with its min, mean and max over buckets.
             counts
                 Other counts of the operator, summed.
     """

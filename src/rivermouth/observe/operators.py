@@ -73,7 +73,7 @@ def total(moments: Sequence[Moment]) -> dict[str, Any]:
         "per_row": _per_row(moments),
         "state": _newest(moments, "state"),
         "clock": _newest(moments, "clock"),
-        "gauges": _newest(moments, "gauges"),
+        "gauges": _latest(one["gauges"] for one in moments),
         "counts": counts,
     }
 
@@ -195,6 +195,14 @@ def _gauges(buckets: Iterable[Report]) -> dict[str, dict[str, float]] | None:
 
 def _newest(moments: Sequence[Moment], name: str) -> Any:
     return next((one[name] for one in reversed(moments) if one[name] is not None), None)
+
+
+def _latest(gauges: Iterable[Mapping[str, Any] | None]) -> dict[str, Any] | None:
+    """The newest of each: an operator need not have news of all in every batch."""
+    found: dict[str, Any] = {}
+    for one in gauges:
+        found.update(one or {})
+    return found or None
 
 
 def _summed(counts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:

@@ -38,7 +38,7 @@ class Runs:
     def listed(self) -> bytes:
         """All runs, the newest first: key, name, status, start, batches, rows."""
         with self._lock:
-            return _encoded([_entry(key, reader) for key, reader in self._current().items()])
+            return _encoded([_entry(key, reader) for key, reader in self._ordered()])
 
     def run(self, key: str, after: int) -> bytes | None:
         """A run's metrics, advice and the batches since number `after` of it; None for no run."""
@@ -63,6 +63,17 @@ class Runs:
             found = reader.shapes.get(names.get(operator, ""))
             return None if found is None else _encoded(found)
 
+    def everything(self) -> list[dict[str, Any]]:
+        """All runs, the newest first: the page of each, and its shapes by operator."""
+        with self._lock:
+            return [
+                {
+                    "page": _page_of(key, reader, 0),
+                    "shapes": {of: reader.shapes[name] for name, of in keys(reader.shapes).items()},
+                }
+                for key, reader in self._ordered()
+            ]
+
     def prometheus(self) -> bytes:
         """The metrics of the runs that go on, as Prometheus text."""
         with self._lock:
@@ -72,6 +83,10 @@ class Runs:
                 if reader.status == "running"
             ]
         return prometheus.together(running).encode()
+
+    def _ordered(self) -> list[tuple[str, Reader]]:
+        """By their start, the newest first: an order that stays while runs go on."""
+        return sorted(self._current().items(), key=lambda run: -run[1].about["started"])
 
     def _current(self) -> dict[str, Reader]:
         """The readers of all files, read up to now; files that are no histories are passed over."""

@@ -52,21 +52,36 @@ rivermouth.charts = (() => {
     { id: "hits", title: "Found in the cache", unit: words.percent, lines: [["hits", "a", (o) => o.hit_ratio]] },
     { id: "age", title: "Age of the table", unit: words.seconds, lines: [["age", "a", (o) => o.age]] },
     {
-      id: "coverage", title: "Coverage of closed windows", unit: words.percent,
+      id: "coverage", title: "Coverage of early answers", unit: words.percent,
       lines: [
-        ["coverage", "a", (o) => o.gauges.coverage],
-        ["threshold", "b", (o) => o.gauges.threshold],
+        ["coverage", "a", (o) => o.gauges.settled_coverage],
+        ["promised", "b", (o) => o.gauges.wanted],
       ],
     },
-    { id: "slack", title: "Buffer K", unit: words.seconds, lines: [["K", "a", (o) => o.gauges.k_seconds]] },
     {
-      id: "corrections", title: "Early and corrected windows, per batch", unit: words.compact,
+      id: "slack", title: "Buffer K and wait for an answer", unit: words.seconds,
       lines: [
-        ["early", "a", (o) => o.early ?? o.windows],
-        ["corrected", "b", (o) => o.corrected],
+        ["K", "a", (o) => o.gauges.slack],
+        ["answer after window", "b", (o) => (o.rows_out ? o.latency_us / o.rows_out / 1e6 : null)],
       ],
     },
-    { id: "held", title: "Rows in the operator's state", unit: words.compact, lines: [["rows", "a", (o) => o.state?.rows]] },
+    {
+      id: "answers", title: "Early answers checked, per batch", unit: words.compact,
+      lines: [
+        ["checked", "a", (o) => o.answers_checked],
+        ["error of eps or more", "b", (o) => o.answers_above],
+      ],
+    },
+    {
+      id: "held", title: "Held in the operator's state", unit: words.compact,
+      lines: [
+        ["rows", "a", (o) => o.state?.rows],
+        ["left rows", "a", (o) => o.state?.left_rows],
+        ["right rows", "b", (o) => o.state?.right_rows],
+        ["records", "a", (o) => o.state?.entries],
+        ["answers unchecked", "b", (o) => o.state?.unchecked],
+      ],
+    },
   ];
 
   /* The charts that have something to show, in `host`. */

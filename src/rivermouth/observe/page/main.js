@@ -176,6 +176,7 @@
 
   listen();
   setTheme(THEMES.includes(remembered("theme")) ? remembered("theme") : "system");
-  at("pause").hidden = source.isStill;
+  at("pause").hidden = at("prometheus").hidden = source.isStill;
+  if (source.summary) panels.showSummary(source.summary);
   keepLooking();
 })();

@@ -70,6 +70,20 @@ rivermouth.panels = (() => {
     at("numbers").tBodies[0].replaceChildren(...rows);
   }
 
+  /* What a report says above its numbers. */
+  function showSummary({ title, words: sentences, tables }) {
+    at("summary").hidden = false;
+    at("h-summary").textContent = title;
+    at("summary-words").replaceChildren(...sentences.map((one) => element("p", {}, one)));
+    at("summary-tables").replaceChildren(...tables.map((table) =>
+      element("div", { class: "chart" }, element("h3", {}, table.title),
+        element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": table.title },
+          element("table", {},
+            element("thead", {}, element("tr", {}, ...table.columns.map((name) => element("th", { scope: "col" }, name)))),
+            element("tbody", {}, ...table.rows.map((row) =>
+              element("tr", {}, ...row.map((value, i) => (i ? element("td", {}, String(value)) : element("th", { scope: "row" }, String(value))))))))))));
+  }
+
   /* Options of a select, without losing what is chosen. */
   function fill(select, options, chosen) {
     const known = JSON.stringify(options);
@@ -97,5 +111,5 @@ rivermouth.panels = (() => {
     if (focused != null) list.querySelector(`[data-shape="${focused}"]`)?.focus();
   }
 
-  return { showStatus, showTiles, showAdvice, showLoads, showNumbers, showShapes, fill };
+  return { showSummary, showStatus, showTiles, showAdvice, showLoads, showNumbers, showShapes, fill };
 })();

@@ -26,6 +26,6 @@ rivermouth.source = (() => {
     };
   }
 
-  const ours = held ? still(JSON.parse(held.textContent)) : live;
-  return { ...ours, isStill: Boolean(held) };
+  const data = held && JSON.parse(held.textContent);
+  return { ...(data ? still(data) : live), isStill: Boolean(data), summary: data?.summary };
 })();

@@ -32,9 +32,10 @@ rivermouth.words = (() => {
   function named(name, value) {
     if (value == null || typeof value === "string") return value ?? absent;
     if (name === "clock") return new Date(value / 1000).toISOString().replace("T", " ").slice(0, 19);
-    if (/seconds$|^age$/.test(name)) return seconds(value);
+    if (/_us$/.test(name)) return seconds(value / 1e6);
+    if (/seconds$|^age$|^slack$/.test(name)) return seconds(value);
     if (/bytes$/.test(name)) return bytes(value);
-    if (/ratio$|coverage|threshold/.test(name)) return percent(value);
+    if (/ratio$|coverage|^wanted$/.test(name)) return percent(value);
     return Number.isInteger(value) ? count(value) : ratio(value);
   }
 

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import shapely
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rivermouth.kernels.pairs import Pairs
@@ -22,6 +22,7 @@ def columns(x: list[float | None], y: list[float | None]) -> dict[str, pa.Array]
     return {"x": pa.array(x, pa.float64()), "y": pa.array(y, pa.float64())}
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 2**32 - 1), max_size=50))
 def test_counts_come_back_as_they_were(counts: list[int]) -> None:
     assert unpacked(packed(np.array(counts, dtype=np.int64))).tolist() == counts
@@ -31,6 +32,7 @@ def test_counts_too_large_to_pack_stay_at_the_largest() -> None:
     assert unpacked(packed(np.array([2**40]))).tolist() == [2**32 - 1]
 
 
+@settings(deadline=None)
 @given(st.lists(st.lists(st.integers(0, 6), max_size=20), max_size=5))
 def test_every_pair_is_counted_once(batches: list[list[int]]) -> None:
     sketch = Sketch(Point("x", "y"), 7)

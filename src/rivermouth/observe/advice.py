@@ -130,7 +130,7 @@ def _hot(name: str, loads: Sequence[int], skew: float | None) -> Iterator[Advice
 
 
 def _stale(name: str, table: Metrics) -> Iterator[Advice]:
-    refresh, age = table["refresh_seconds"], table["age_seconds"]
+    refresh, age = table.get("refresh_seconds"), table["age_seconds"]
     if refresh is not None and age > _OVERDUE * refresh:
         yield Advice(
             "warning",

@@ -62,7 +62,7 @@ rivermouth.charts = (() => {
       id: "slack", title: "Buffer K and wait for an answer", unit: words.seconds,
       lines: [
         ["K", "a", (o) => o.gauges.slack],
-        ["answer after window", "b", (o) => (o.rows_out ? o.latency_us / o.rows_out / 1e6 : null)],
+        ["answer after window", "b", (o) => (o.rows_out && o.latency_us != null ? o.latency_us / o.rows_out / 1e6 : null)],
       ],
     },
     {

@@ -9,6 +9,7 @@ no Spark.
 
 from __future__ import annotations
 
+import argparse
 import gc
 import itertools
 import os
@@ -26,7 +27,6 @@ import rivermouth as rm
 from benchmarks.harness import (
     SEED,
     Measures,
-    arguments,
     cpu_seconds,
     interleave,
     progress,
@@ -279,20 +279,33 @@ def _batches(keys: Ints, size: int) -> Iterator[dict[str, pa.Array]]:
 
 
 def main() -> None:
-    """Leave ``cache_hits``, ``cache_lookups`` and ``cache_store``."""
-    given = arguments(__doc__)
-    quick = given.quick
-    runs = given.runs or (1 if quick else RUNS)
-    keys = 100_000 if quick else KEYS
-    about = {"quick": quick, "seed": SEED, "data": f"seeded; Zipf over {keys:,} keys"}
+    """Leave ``cache_hits``, ``cache_lookups`` and ``cache_store``, or those that are named."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("parts", nargs="*", help=f"of {', '.join(PARTS_OF_IT)}; all if none")
+    parser.add_argument("--quick", action="store_true", help="small inputs, one run: a smoke test")
+    given = parser.parse_args()
+    keys, runs = (100_000, 1) if given.quick else (KEYS, RUNS)
+    about = {"quick": given.quick, "seed": SEED, "data": f"seeded; Zipf over {keys:,} keys"}
     gc.disable()
-    print(save("cache_hits", hit_ratios(keys, 40_000 if quick else 10_000_000), **about))
-    found = lookups(keys // 100, 40_000 if quick else 2_000_000, runs)
-    print(save("cache_lookups", found, **about))
+    for part in given.parts or PARTS_OF_IT:
+        print(save(f"cache_{part}", PARTS_OF_IT[part](keys, runs, quick=given.quick), **about))
+
+
+def _hit_ratios(keys: int, _: int, *, quick: bool) -> list[dict[str, Any]]:
+    return hit_ratios(keys, 40_000 if quick else 10_000_000)
+
+
+def _lookups(keys: int, runs: int, *, quick: bool) -> list[dict[str, Any]]:
+    return lookups(keys // 100, 40_000 if quick else 2_000_000, runs)
+
+
+def _on_store(keys: int, runs: int, *, quick: bool) -> list[dict[str, Any]]:
     with postgres() as url:
         make_table(url, keys)
-        found = on_store(url, keys, 20_000 if quick else 500_000, runs)
-    print(save("cache_store", found, **about))
+        return on_store(url, keys, 20_000 if quick else 500_000, runs)
+
+
+PARTS_OF_IT = {"hits": _hit_ratios, "lookups": _lookups, "store": _on_store}
 
 
 if __name__ == "__main__":

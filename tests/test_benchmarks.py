@@ -231,7 +231,8 @@ def result(folder, name, rows, **more):
     """A result file as `save` writes it, with just what the tables look at."""
     where = {"cpu": "a processor", "cores": 2, "memory_gb": 23.4}
     with_ = {"python": "3.11.7", "pyspark": "4.3.0", "geos": "3.14.0"}
-    document = {"machine": where, "versions": with_, "date": "2026-01-02T03:04:05", "rows": rows}
+    document = {"name": name, "machine": where, "versions": with_, "rows": rows}
+    document["date"] = "2026-01-02T03:04:05"
     (folder / f"{name}.json").write_text(json.dumps(document | more))
 
 
@@ -363,6 +364,63 @@ def test_figure_13_says_by_how_much_the_ideal_list_compares_less(tmp_path):
     lines = tables.render("figure13", tmp_path).splitlines()
     assert "| all: fewer by (the paper: about 25 %) | 25% |" in lines
     assert "| all: ideal, variance of the builds | 0 |" in lines
+
+
+def test_hit_ratios_stand_by_size_and_skew_beside_the_best_that_is_known(tmp_path):
+    rows = [
+        {"z": 1.1, "part": part, "most": 0.9, "case": case, "hit_ratio": ratio}
+        for part, case, ratio in (
+            (0.01, "lru", 0.8),
+            (0.01, "s3fifo", 0.85),
+            (0.001, "lru", 0.5),
+            (0.001, "s3fifo", 0.6),
+        )
+    ]
+    result(tmp_path, "cache_hits", rows)
+    assert tables.render("hit_ratios", tmp_path).splitlines()[:4] == [
+        "| held, of the keys: `lru` / `s3fifo` | z = 1.10 |",
+        "| --- | ---: |",
+        "| 0.1 % | 0.500 / 0.600 (0.900) |",
+        "| 1 % | 0.800 / 0.850 (0.900) |",
+    ]
+
+
+def workload_row(case, feed, cores, size, rate, batch_ms):
+    return {
+        "case": case, "feed": feed, "cores": cores, "table_rows": size, "rows_per_s": rate,
+        "out_per_s": 2 * rate, "batch_ms": batch_ms,
+    }  # fmt: skip
+
+
+@pytest.fixture
+def recall(tmp_path):
+    rows = []
+    for cores, size in ((1, 1000), (2, 100), (2, 1000)):
+        rows += [
+            workload_row("ours", "latency", cores, size, 1e4, 300.0 / cores),
+            workload_row("ours", "full speed", cores, size, 1e5 * cores, 900.0),
+            workload_row("by_record", "full speed", cores, size, 1e3 * cores, 9e3 / cores),
+        ]
+    theirs = {"out_per_s": {"1": 3267, "2": 6281}, "batch_ms": {"1": 3.81, "2": 4.21}}
+    result(tmp_path, "recall", rows, paper={"paper": theirs})
+    return tmp_path
+
+
+def test_a_workload_sets_cores_side_by_side_beside_the_papers(recall):
+    assert tables.render("recall", recall).splitlines()[2:5] == [
+        "| the paper: BS-Join on Flink | 3,270 | 6,280 | 1.92 | 3.81 ms | 4.21 ms |",
+        "| a query per record | 2,000 | 4,000 | 2.00 | 9,000 ms | 4,500 ms |",
+        "| **rivermouth** | 200,000 | 400,000 | 2.00 | 300 ms | 150 ms |",
+    ]
+
+
+def test_a_workload_grows_in_milliseconds_per_ten_thousand_records(recall):
+    assert tables.render("recall_growth", recall).splitlines()[:4] == [
+        "| Paper A, Figure 9(b): ms per 10,000 records | 100 rows | 1,000 rows |",
+        "| --- | ---: | ---: |",
+        "| a query per record | 5,000 | 5,000 |",
+        "| **rivermouth** | 50 | 50 |",
+    ]
 
 
 def test_table_5_is_what_zipfs_law_says_of_ten_million_keys():

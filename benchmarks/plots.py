@@ -105,16 +105,20 @@ def hit_ratios(result: Document) -> Any:
     for axes, z in zip(panels, skews, strict=True):
         of = [row for row in result["rows"] if row["z"] == z]
         best = {row["part"]: row["most"] for row in of}
-        axes.semilogx(best, best.values(), ":", color=PAPER, label="the most frequent keys")
+        axes.semilogx(*_line(best), ":", color=PAPER, label="the most frequent keys")
         for policy, (colour, style) in POLICIES.items():
             ratio = {row["part"]: row["hit_ratio"] for row in of if row["case"] == policy}
-            axes.semilogx(ratio, ratio.values(), style, color=colour, marker="o", label=policy)
+            axes.semilogx(*_line(ratio), style, color=colour, marker="o", label=policy)
         axes.set_title(f"z = {z:.2f}", loc="left")
         axes.set_xlabel("part of the keys held")
         axes.set_ylim(0, 1)
     panels[0].set_ylabel("hit ratio")
     panels[0].legend(fontsize=7, frameon=False, loc="lower right")
     return figure
+
+
+def _line(points: Mapping[float, float]) -> tuple[list[float], list[float]]:
+    return list(points), list(points.values())
 
 
 POLICIES = {"lru": (OTHERS, "--"), "s3fifo": (OURS, "-")}
@@ -129,7 +133,7 @@ def workload_growth(result: Document) -> Any:
             for row in result["rows"]
             if row["case"] == case and row["cores"] == 2 and row["feed"] == "full speed"
         }
-        axes.loglog(time, time.values(), color=colour, marker="o", label=label)
+        axes.loglog(*_line(time), color=colour, marker="o", label=label)
     axes.set_xlabel("rows of each table")
     axes.set_ylabel("ms per 10,000 records")
     axes.legend(fontsize=8, frameon=False)

@@ -111,7 +111,7 @@ def hit_ratios(result: Document) -> Any:
             axes.semilogx(*_line(ratio), style, color=colour, marker="o", label=policy)
         axes.set_title(f"z = {z:.2f}", loc="left")
         axes.set_xlabel("part of the keys held")
-        axes.set_ylim(0, 1)
+        axes.set_ylim(0.4, 1)
     panels[0].set_ylabel("hit ratio")
     panels[0].legend(fontsize=7, frameon=False, loc="lower right")
     return figure

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -37,19 +37,46 @@ def follow(
     console
         Where to write; None: the standard output.
     """
+    enough = None if until is None else lambda numbers: until(numbers[""])
+    return follow_all({"": query}, until=enough, console=console)[""]
+
+
+def follow_all(
+    queries: Mapping[str, StreamingQuery],
+    *,
+    until: Callable[[dict[str, dict[str, Any]]], bool] | None = None,
+    console: Console | None = None,
+) -> dict[str, dict[str, Any]]:
+    """Show a live line for each of several queries until all end; as `follow`, by their names.
+
+    When one fails, the others are not waited for.
+    """
     console = console or Console()
     with Live(console=console, auto_refresh=False, transient=True) as live:
         while True:
-            running = query.isActive  # asked before the numbers, so that the last are seen
-            numbers = metrics(query)
-            live.update(Text(line(numbers), overflow="ellipsis", no_wrap=True), refresh=True)
-            if not running or (until is not None and until(numbers)):
+            # asked before the numbers, so that the last are seen
+            running = [query for query in queries.values() if query.isActive]
+            numbers = {name: metrics(query) for name, query in queries.items()}
+            live.update(Text(_lines(numbers), overflow="ellipsis", no_wrap=True), refresh=True)
+            failed = [query for query in queries.values() if _failure(query, running) is not None]
+            if not running or failed or (until is not None and until(numbers)):
                 break
             time.sleep(_PAUSE)
-    if not running and (failure := query.exception()) is not None:
+    for query in failed:
+        failure = query.exception()
+        assert failure is not None
         raise failure
-    console.print(line(numbers), highlight=False, soft_wrap=True)
+    console.print(_lines(numbers), highlight=False, soft_wrap=True, markup=False)
     return numbers
+
+
+def _failure(query: StreamingQuery, running: Sequence[StreamingQuery]) -> Exception | None:
+    return None if query in running else query.exception()
+
+
+def _lines(numbers: Mapping[str, dict[str, Any]]) -> str:
+    wide = max(map(len, numbers))
+    return "\n".join(f"{name:<{wide}}  {line(of)}".lstrip() for name, of in numbers.items())
 
 
 def line(numbers: dict[str, Any]) -> str:

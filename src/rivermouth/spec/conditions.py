@@ -19,6 +19,7 @@ from typing import Literal, NamedTuple
 
 from rivermouth.errors import ConditionError
 from rivermouth.spec.durations import microseconds
+from rivermouth.spec.showing import html_table
 
 Metric = Literal["planar", "sphere"]
 
@@ -37,12 +38,19 @@ INVERSE = {
 }
 
 
+#: what follows a distance
+_UNIT: dict[Metric, str] = {"planar": "", "sphere": " m"}
+
+
 @dataclass(frozen=True)
 class Point:
     """A point given by two number columns, x (longitude) first."""
 
     x: str
     y: str
+
+    def __str__(self) -> str:
+        return f"point({self.x}, {self.y})"
 
 
 def point(x: str, y: str) -> Point:
@@ -100,6 +108,14 @@ class Condition:
         )
         equal = Equal(tuple(dict.fromkeys(pairs))) if pairs else None
         return combine(equal, searches[0] if searches else None)
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the parts, the event's side first."""
+        equal, *searches = split(self)
+        rows = [(left, f"= {right}") for left, right in equal.pairs] if equal is not None else []
+        return html_table(
+            "condition", [*rows, *(_told(part) for part in searches if part is not None)]
+        )
 
 
 @dataclass(frozen=True)
@@ -192,6 +208,23 @@ class All(Condition):
 
     equal: Equal
     search: Place | Range
+
+
+def _told(search: Place | Range) -> tuple[str, str]:
+    """The event's side, and what the table's side is to it."""
+    match search:
+        case Topology(predicate, left, right, pattern):
+            return str(left), f"{predicate} {right}" + (f" ({pattern})" if pattern else "")
+        case Near(left, right, limit, metric):
+            return str(left), f"at most {limit:g}{_UNIT[metric]} from {right}"
+        case Nearest(left, right, k, metric, None):
+            return str(left), f"{k} nearest {right}, {metric}"
+        case Nearest(left, right, k, metric, limit):
+            return str(left), f"{k} nearest {right}, at most {limit:g}{_UNIT[metric]}"
+        case Between(left, right, lower, upper):
+            return left, f"{right} from {lower} before to {upper} after, both included"
+        case AsOf(left, right):
+            return left, f"newest {right} at or before"
 
 
 class Parts(NamedTuple):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from rivermouth.errors import DefinitionError
 from rivermouth.spec.aggregates import Aggregate, Standard, check_aggregate
+from rivermouth.spec.showing import html_table
 from rivermouth.spec.windows import Window
 
 START, END = "window_start", "window_end"
@@ -33,6 +34,14 @@ class Summary:
         """The events' columns that are needed, each once: groups, time, aggregated ones."""
         used = (aggregate.column for _, aggregate in self.aggregates)
         return tuple(dict.fromkeys([*self.by, self.time, *(name for name in used if name)]))
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        size, every = self.window.size, self.window.every
+        window = f"{size}" if size == every else f"{size}, one every {every}"
+        made = ((name, str(aggregate)) for name, aggregate in self.aggregates)
+        rows = [("by", self.by or "all"), ("time", self.time), ("window", window), *made]
+        return html_table("summary", rows)
 
     def __str__(self) -> str:
         said = ", ".join(

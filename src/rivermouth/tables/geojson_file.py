@@ -17,6 +17,7 @@ from rivermouth.errors import TableInvalid
 from rivermouth.tables.crs import UNKNOWN, WGS84, srid_of_crs
 from rivermouth.tables.files import read_bytes, short_name
 from rivermouth.tables.geojson_shapes import TYPES, shapes
+from rivermouth.tables.showing import Shown
 from rivermouth.tables.source import geometry_field
 
 WHERE = "tables.geojson"
@@ -27,7 +28,7 @@ Feature = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class GeoJSONFile:
+class GeoJSONFile(Shown):
     """The features of a GeoJSON file, in the file's order."""
 
     path: str

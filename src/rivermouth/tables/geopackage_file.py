@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from rivermouth.errors import TableInvalid, TableMissing, did_you_mean
 from rivermouth.tables.crs import UNKNOWN, srid_of_crs
 from rivermouth.tables.files import missing, short_name
+from rivermouth.tables.showing import Shown
 from rivermouth.tables.source import geometry_field, srid_of
 
 WHERE = "tables.geopackage"
@@ -44,7 +45,7 @@ _EXTENDED = 0b0010_0000  # the flag of a geometry that is not WKB
 
 
 @dataclass(frozen=True)
-class GeoPackageLayer:
+class GeoPackageLayer(Shown):
     """The rows of one layer, by primary key."""
 
     path: str

@@ -22,13 +22,14 @@ from rivermouth.tables.filtering import check_filter, values_of
 from rivermouth.tables.geoarrow import to_wkb
 from rivermouth.tables.geoparquet import WKB, Geometry, described
 from rivermouth.tables.probes import probes_of
+from rivermouth.tables.showing import Shown
 from rivermouth.tables.source import T, geometry_field, gone
 
 WHERE = "tables.parquet"
 
 
 @dataclass(frozen=True)
-class ParquetFiles:
+class ParquetFiles(Shown):
     """The rows of a Parquet file, or of all Parquet files in a folder by the files' paths."""
 
     path: str

@@ -13,6 +13,7 @@ import pyarrow.fs
 from rivermouth.errors import TableMissing
 from rivermouth.tables.files import read_bytes, short_name
 from rivermouth.tables.parquet_files import ParquetFiles
+from rivermouth.tables.showing import Shown
 from rivermouth.tables.source import T, geometry_field
 
 WHERE = "snapshot"
@@ -20,7 +21,7 @@ CURRENT = "CURRENT.json"
 
 
 @dataclass(frozen=True)
-class Published:
+class Published(Shown):
     """The newest version that `rivermouth.snapshot` wrote under a path, looked up at each read."""
 
     path: str

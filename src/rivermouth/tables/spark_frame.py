@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from rivermouth.errors import ColumnError, PlanError
+from rivermouth.tables.showing import Shown
 from rivermouth.tables.source import geometry_field
 
 WHERE = "tables.frame"
@@ -33,7 +34,7 @@ _SRIDS = {"OGC:CRS84": 4326, "SRID:ANY": 0, "ANY": 0}
 
 
 @dataclass(frozen=True, eq=False)
-class FrameTable:
+class FrameTable(Shown):
     """The rows of a batch DataFrame, for the native plan."""
 
     frame: Any

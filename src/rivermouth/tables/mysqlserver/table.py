@@ -26,6 +26,7 @@ from rivermouth.tables.mysqlserver.kinds import Kind, bound, typed, written
 from rivermouth.tables.naming import parts_of
 from rivermouth.tables.probes import Probes, answerable, probes_of
 from rivermouth.tables.relational import Column, Dialect, Relation
+from rivermouth.tables.showing import Shown
 from rivermouth.tables.source import T, srid_of
 
 _ROWS = 50_000  # turned into Arrow at a time
@@ -35,7 +36,7 @@ _SRID_SIZE = 4  # bytes before the WKB of a geometry
 
 
 @dataclass(frozen=True, repr=False)
-class MySQLTable:
+class MySQLTable(Shown):
     """The rows of a table or view, by primary key, or else as the server gives them."""
 
     access: Access

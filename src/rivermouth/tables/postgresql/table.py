@@ -25,11 +25,12 @@ from rivermouth.tables.postgresql.selection import filtered
 from rivermouth.tables.postgresql.statements import is_on_sphere, spot_of, statement
 from rivermouth.tables.postgresql.wire import Changed, Endless, batch_of_rows
 from rivermouth.tables.postgresql.writing import delete_rows, upsert_rows
+from rivermouth.tables.showing import Shown
 from rivermouth.tables.source import T
 
 
 @dataclass(frozen=True, repr=False)
-class PostgresTable:
+class PostgresTable(Shown):
     """The rows of a table or view, by primary key, or else in the order in which they lie."""
 
     access: Access

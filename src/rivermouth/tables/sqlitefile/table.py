@@ -23,6 +23,7 @@ from rivermouth.tables.files import missing, short_name
 from rivermouth.tables.filtering import check_filter
 from rivermouth.tables.probes import Probes, answerable, probes_of
 from rivermouth.tables.relational import Column, Dialect, Relation
+from rivermouth.tables.showing import Shown
 from rivermouth.tables.source import T
 from rivermouth.tables.sqlitefile.kinds import Kind, bound, kind_of, typed
 
@@ -36,7 +37,7 @@ _DIALECT = Dialect(mark=lambda name: f":{name}", bound=bound)
 
 
 @dataclass(frozen=True)
-class SQLiteTable:
+class SQLiteTable(Shown):
     """The rows of a table or view, by primary key, or else by rowid.
 
     A file is opened anew for each call: that takes SQLite a tenth of a millisecond, and a file

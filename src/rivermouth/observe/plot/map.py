@@ -1,7 +1,6 @@
-"""Pictures of shapes and what fell into them, drawn by matplotlib (the extra ``plot``).
+"""Pictures of shapes and what fell into them.
 
-Figures are made without pyplot: no window opens, and neither the backend nor a style of the
-caller's is touched. The colours go from light to dark and keep their order for colour-blind eyes.
+The colours go from light to dark and keep their order for colour-blind eyes.
 """
 
 from __future__ import annotations
@@ -15,13 +14,12 @@ import numpy as np
 import numpy.typing as npt
 import shapely
 
-from rivermouth.errors import DefinitionError, SessionError
+from rivermouth.errors import DefinitionError
+from rivermouth.observe.plot.figures import INK, empty
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-__all__ = ["map"]
 
 #: shapes as shapely geometries, or as WKB
 Shapes = Sequence[Any] | npt.NDArray[np.object_]
@@ -31,7 +29,7 @@ Values = Sequence[float | None] | npt.NDArray[np.generic]
 _WHERE = "plot.map"
 _COLOURS = "YlGnBu"
 _GROUND, _NO_VALUE, _BORDER = "#ffffff", "#dfe5ea", "#ffffff"
-_INK, _POINT, _LINE = "#1d2733", "#c2410c", "#c2410c"
+_POINT, _LINE = "#c2410c", "#c2410c"
 _LUMINANCE = (0.2126, 0.7152, 0.0722)  # how much red, green and blue add to it
 _WIDTH, _PAD, _BESIDE, _ABOVE = 9.0, 0.08, 0.9, 0.35  # inches: figure, rim, scale, title
 
@@ -171,30 +169,17 @@ def _empty(
     bounds: tuple[float, float, float, float], title: str | None, *, beside: bool
 ) -> tuple[Figure, Axes]:
     """A figure whose axes just hold `bounds`, without ticks: a map is read by its shapes."""
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-        from matplotlib.layout_engine import ConstrainedLayoutEngine
-    except ImportError as error:
-        raise SessionError(
-            _WHERE,
-            "matplotlib cannot be imported",
-            there=str(error),
-            todo="Install it: pip install 'rivermouth[plot]'.",
-        ) from error
     west, south, east, north = bounds
     aspect = _aspect(west, south, east, north)
     wide, high = max(east - west, 1e-9), max(north - south, 1e-9)
     height = (_WIDTH - _BESIDE * beside) * aspect * high / wide + _ABOVE * bool(title)
     height = np.clip(height, _WIDTH / 3, _WIDTH * 1.3)
-    layout = ConstrainedLayoutEngine(w_pad=_PAD, h_pad=_PAD)
-    figure = Figure(figsize=(_WIDTH, height), layout=layout, facecolor="white")
-    FigureCanvasAgg(figure)
+    figure = empty(_WHERE, _WIDTH, float(height), w_pad=_PAD, h_pad=_PAD)
     axes = figure.add_subplot(facecolor=_GROUND, aspect=aspect, xticks=[], yticks=[])
     axes.set(xlim=(west, east), ylim=(south, north))
     axes.spines[:].set_visible(False)
     if title:
-        axes.set_title(title, loc="left", fontsize=14, fontweight="bold", color=_INK)
+        axes.set_title(title, loc="left", fontsize=14, fontweight="bold", color=INK)
     return figure, axes
 
 
@@ -254,9 +239,9 @@ def _outline(shape: Any) -> Any:
 def _explain(figure: Figure, axes: Axes, scale: Any, legend: str | None) -> None:
     bar = figure.colorbar(scale, ax=axes, shrink=0.6, aspect=28, pad=0.01, format="{x:,.6g}")
     bar.outline.set_visible(False)
-    bar.ax.tick_params(labelsize=9, labelcolor=_INK, length=0)
+    bar.ax.tick_params(labelsize=9, labelcolor=INK, length=0)
     if legend:
-        bar.set_label(legend, color=_INK, fontsize=10)
+        bar.set_label(legend, color=INK, fontsize=10)
 
 
 def _dots(axes: Axes, x: npt.NDArray[np.float64], y: npt.NDArray[np.float64]) -> None:
@@ -295,7 +280,7 @@ def _write(axes: Axes, shapes: Any, texts: npt.NDArray[Any], colours: Any) -> No
     for shape, text, is_dark in zip(shapes, texts, dark, strict=True):
         if shape is None or not text:
             continue
-        ink, rim = ("white", _INK) if is_dark else (_INK, "white")
+        ink, rim = ("white", INK) if is_dark else (INK, "white")
         axes.text(
             *(*_widest(shape), text),
             ha="center",

@@ -5,6 +5,9 @@ frame, stream      a small text table as a batch frame, or as a stream in any cu
 replay             a batch frame as a stream in any cut
 rows, batches      what a frame gives, batch or stream, as plain values
 check_table        whether a table of one's own does all that a join needs
+check_aggregator   whether an aggregate of one's own keeps the rules
+recompute          windows from scratch, slow and obvious
+disordered         a stream out of order, from a seed
 assert_same_rows   a multiset comparison whose failure can be read
 oracle             the joins, slow and obvious
 
@@ -14,7 +17,10 @@ districts of a city that does not exist, `testing.taxis` the positions of its ta
 
 from rivermouth.spark.session import local_session as session
 from rivermouth.testing import oracle
+from rivermouth.testing.aggregators import check_aggregator
 from rivermouth.testing.compare import assert_same_rows
+from rivermouth.testing.disorder import disordered
+from rivermouth.testing.recompute import recompute
 from rivermouth.testing.replaying import replay, stream
 from rivermouth.testing.results import batches, rows
 from rivermouth.testing.tables import check_table
@@ -23,9 +29,12 @@ from rivermouth.testing.text import frame
 __all__ = [
     "assert_same_rows",
     "batches",
+    "check_aggregator",
     "check_table",
+    "disordered",
     "frame",
     "oracle",
+    "recompute",
     "replay",
     "rows",
     "session",

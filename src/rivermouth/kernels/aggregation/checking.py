@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numba
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -15,7 +16,7 @@ import pyarrow.compute as pc
 
 from rivermouth.kernels.aggregation.bags import Bags
 from rivermouth.kernels.aggregation.control import Settled
-from rivermouth.kernels.aggregation.entries import Answers, Book
+from rivermouth.kernels.aggregation.entries import PANE, Answers, Book
 from rivermouth.kernels.aggregation.groups import group, plain
 from rivermouth.kernels.aggregation.thresholds import Shape
 from rivermouth.spec.aggregates import Standard
@@ -25,6 +26,8 @@ Doubles = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 WINDOW, EARLY = "window", "early"
+#: what is kept of arrivals: how many records came to a pane, and where the clock stood before
+CLOCK, COUNT = "clock", "count"
 
 
 def early_answers(answers: Answers, *, with_values: bool) -> pa.Table:
@@ -67,15 +70,24 @@ class Checked:
     shapes: dict[str | None, Shape]
 
 
-def check(book: Book, slack: Quality | None, early: pa.Table | None, final: Answers) -> Checked:
-    """Hold the early answers of some windows against their final ones."""
+def check(
+    book: Book,
+    slack: Quality | None,
+    early: pa.Table | None,
+    final: Answers,
+    needed: tuple[Ints, Ints] | None = None,
+) -> Checked:
+    """Hold the early answers of some windows against their final ones.
+
+    `needed` is how long windows would have had to wait, by window.
+    """
     received, values = _matched(book, early, final)
     errors = {} if slack is None else _errors(book, slack, values, received, final)
     bound = slack.eps if slack is not None else np.inf
     above = {name: error >= bound for name, error in errors.items()}
     missed = np.any([*above.values(), np.zeros(len(final), bool)], axis=0)
     return Checked(
-        _by_window(final.spans.window, received, final.records, missed),
+        _by_window(final.spans.window, received, final.records, missed, needed),
         len(final),
         int(missed.sum()),
         {name: int(each.sum()) for name, each in above.items()},
@@ -160,7 +172,11 @@ def _name_of(book: Book, aggregate: Standard) -> str:
 
 
 def _by_window(
-    window: Ints, received: Ints, records: Ints, missed: npt.NDArray[np.bool_]
+    window: Ints,
+    received: Ints,
+    records: Ints,
+    missed: npt.NDArray[np.bool_],
+    needed: tuple[Ints, Ints] | None,
 ) -> list[Settled]:
     """The groups of each window together, windows in order."""
     numbers, code = np.unique(window, return_inverse=True)
@@ -168,7 +184,53 @@ def _by_window(
     had, all_ = (np.bincount(code, each, count) for each in (received, records))
     share = np.bincount(code, missed, count) / np.maximum(np.bincount(code, minlength=count), 1)
     coverage = had / np.maximum(all_, 1)
-    return [Settled(float(c), float(m)) for c, m in zip(coverage, share, strict=True)]
+    waits = np.zeros(count, np.int64)
+    if needed is not None:
+        waits = needed[1][np.searchsorted(needed[0], numbers)]
+    return [
+        Settled(float(c), float(m), int(w)) for c, m, w in zip(coverage, share, waits, strict=True)
+    ]
+
+
+def arrived(panes: Ints, clock: int) -> pa.Table:
+    """What is kept of records that came to these panes when the clock stood there."""
+    pane, count = np.unique(panes, return_counts=True)
+    return pa.table({PANE: pane, CLOCK: np.full(len(pane), clock), COUNT: count})
+
+
+def needed_waits(
+    book: Book, log: pa.Table, first: int, last: int, share: float
+) -> tuple[Ints, Ints]:
+    """The windows from `first` to `last`, and how long each had to wait for `share` of its records.
+
+    In microseconds behind the window's end: the least K with which it would have been open still
+    when the last record of that share came.
+    """
+    pane, clock, count = (log.column(name).to_numpy() for name in (PANE, CLOCK, COUNT))
+    order = np.lexsort((clock, pane))
+    windows = np.arange(first, last + 1)
+    begin = windows * book.grid.every // book.grid.pane
+    low, high = (
+        np.searchsorted(pane[order], edge)
+        for edge in (begin, begin + book.grid.size // book.grid.pane)
+    )
+    end = book.grid.start(windows) + book.grid.size
+    return windows, _needed(clock[order], count[order], low, high, end, share)
+
+
+@numba.njit(cache=True)
+def _needed(clock: Ints, count: Ints, low: Ints, high: Ints, end: Ints, share: float) -> Ints:
+    waits = np.zeros(len(low), np.int64)
+    for i in range(len(low)):
+        total = count[low[i] : high[i]].sum()
+        order = np.argsort(clock[low[i] : high[i]])
+        there = 0
+        for k in order:
+            there += count[low[i] + k]
+            if there >= share * total:
+                waits[i] = max(0, clock[low[i] + k] - end[i] + 1)
+                break
+    return waits
 
 
 def _shapes(book: Book, final: Answers) -> dict[str | None, Shape]:

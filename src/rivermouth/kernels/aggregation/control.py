@@ -6,12 +6,18 @@ Kp * err + Kd * (err - err before), err being the share of records that is neede
 that the window had. What the paper leaves open: alpha stays in [0, 1]; k forgets; a window counts
 only once it has settled; until the first has, alpha is 1, and then starts at the delay below
 which the needed share of records lies.
+
+The controller holds the mean share, and records are late in bursts. With calibration the promise
+is held directly: of each settled window it is known how long it would have had to wait for the
+share it needed, and K is the wait that was enough for all but delta of them. What share is needed
+is learned from the errors: it grows with each answer whose error was eps or more, and falls with
+each other, such that it rests where delta of them are.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -23,8 +29,9 @@ Ints = npt.NDArray[np.int64]
 
 _STEPS = 8  # bins of delays for each doubling
 _BINS = 64 * _STEPS
-_LEARNS = 0.05  # how far one missed answer moves the calibration
-_RECENT = 0.02  # the weight of a settled window among those before it
+_LEARNS = 0.005  # how far a missed answer moves what is learned
+_LEARNED = (-1.0, 4.0)  # the least and the most that can be
+_GOAL = 0.9  # of delta: what is aimed at, so that the promise is kept while it is being learned
 _MEMORY_US = 600_000_000
 
 
@@ -100,11 +107,13 @@ def _edge(bin_: int) -> float:
 class Settled:
     """A window that late records no longer change.
 
-    Its share of records in hand at close, and of answers whose error was eps or more.
+    Its share of records in hand at close, the share of its answers whose error was eps or more,
+    and how long it would have had to wait for the records it needed, in microseconds.
     """
 
     coverage: float
     missed: float
+    needed: int = 0
 
 
 @dataclass
@@ -113,6 +122,7 @@ class Control:
 
     slack: Slack
     delays: Delays
+    waits: Delays
     alpha: float = 1.0
     before: float | None = None
     learned: float = 0.0
@@ -126,15 +136,14 @@ class Control:
         elif isinstance(slack, MaxDelay):
             memory = 1 << 62  # it never forgets
         if kept is None:
-            return cls(slack, Delays(memory))
-        seen = {int(bin_): weight for bin_, weight in kept["delays"].pop("seen").items()}
-        return cls(slack, Delays(**kept.pop("delays"), seen=seen), **kept)
+            return cls(slack, Delays(memory), Delays(memory))
+        delays, waits = (_restored(kept.pop(name)) for name in ("delays", "waits"))
+        return cls(slack, delays, waits, **kept)
 
     def kept(self) -> dict[str, Any]:
         """What `of` takes."""
-        fields = asdict(self)
-        del fields["slack"]
-        return fields
+        plain = {name: value for name, value in vars(self).items() if name != "slack"}
+        return plain | {"delays": vars(self.delays), "waits": vars(self.waits)}
 
     @property
     def wait(self) -> int:
@@ -144,26 +153,46 @@ class Control:
                 return round(length.total_seconds() * 1e6)
             case MaxDelay():
                 return self.delays.largest
+            case Quality(calibrate=True, delta=delta) if self.waits.seen:
+                return math.ceil(self.waits.quantile(1 - _GOAL * delta))
         return math.ceil(self.alpha * self.delays.largest)
 
-    def settle(self, windows: list[Settled], share: float) -> None:
-        """Learn from windows that have settled, in order; `share` of records is needed."""
+    def settle(
+        self, windows: list[Settled], share: float, time: int, *, waited: bool = False
+    ) -> None:
+        """Learn from windows that have settled, in order; `share` of their records was needed.
+
+        `time` is the clock's, and `waited` says whether it is known how long they had to wait.
+        """
         if not isinstance(self.slack, Quality):
             return
-        proportional, derivative = self.slack.gains
+        if waited:
+            self.waits.add(np.array([window.needed for window in windows], np.int64), time)
         for window in windows:
             if self.slack.calibrate:
-                self.learned += _LEARNS * (window.missed - self.slack.delta)
-                self.learned = min(8.0, max(-2.0, self.learned))
-            wanted = self.wanted(share)
-            error = wanted - window.coverage
-            if self.before is None:
-                self.alpha = self.delays.quantile(wanted) / max(self.delays.largest, 1)
-            else:
-                self.alpha += proportional * error + derivative * (error - self.before)
-            self.alpha = min(1.0, max(0.0, self.alpha))
-            self.before = error
+                self._learn(window.missed - _GOAL * self.slack.delta)
+            self._steer(self.wanted(share) - window.coverage, self.wanted(share))
+
+    def _learn(self, beyond: float) -> None:
+        least, most = _LEARNED
+        self.learned = min(most, max(least, self.learned + _LEARNS * beyond))
+
+    def _steer(self, error: float, wanted: float) -> None:
+        """Move alpha by the paper's formula (1)."""
+        assert isinstance(self.slack, Quality)
+        proportional, derivative = self.slack.gains
+        if self.before is None:
+            self.alpha = self.delays.quantile(wanted) / max(self.delays.largest, 1)
+        else:
+            self.alpha += proportional * error + derivative * (error - self.before)
+        self.alpha = min(1.0, max(0.0, self.alpha))
+        self.before = error
 
     def wanted(self, share: float) -> float:
         """The share of records that is needed, as calibration has moved it."""
         return 1 - (1 - share) * math.exp(-self.learned)
+
+
+def _restored(kept: dict[str, Any]) -> Delays:
+    seen = {int(bin_): weight for bin_, weight in kept.pop("seen").items()}
+    return Delays(**kept, seen=seen)

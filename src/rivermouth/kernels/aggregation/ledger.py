@@ -19,6 +19,7 @@ Ints = npt.NDArray[np.int64]
 Store = MutableMapping[str, bytes]
 
 _MANY = 8
+_END = 1 << 62
 _CHUNK = 1 << 19  # bytes of one value in the state
 
 
@@ -88,7 +89,7 @@ class Ledger:
     def rows(self, low: int, high: int) -> pa.Table | None:
         """The rows at places in [low, high], None where there are none."""
         tables = [
-            _between(self._table(segment), self._at, low, high)
+            self._between(segment, low, high)
             for segment in self._segments
             if segment["high"] >= low and segment["low"] <= high
         ]
@@ -104,12 +105,20 @@ class Ledger:
             self._drop(segment)
         level = 0
         while len(full := [each for each in self._segments if each["level"] == level]) >= _MANY:
-            tables = [_between(self._table(each), self._at, below, 1 << 62) for each in full]
+            tables = [self._between(each, below, _END) for each in full]
             for segment in full:
                 self._drop(segment)
             whole = pa.concat_tables(tables, promote_options="default")
             self.append(self._merge(whole.combine_chunks()), level + 1)
             level += 1
+
+    def _between(self, segment: dict[str, int], low: int, high: int) -> pa.Table:
+        """The rows of a segment at places in [low, high]."""
+        table = self._table(segment)
+        if low <= segment["low"] and segment["high"] <= high:
+            return table
+        places = table.column(self._at).to_numpy()
+        return table.filter(pa.array((places >= low) & (places <= high)))
 
     def _table(self, segment: dict[str, int]) -> pa.Table:
         number = segment["number"]
@@ -126,12 +135,6 @@ class Ledger:
 
     def _key(self, number: int, chunk: int) -> str:
         return f"{self._letter}/{number}/{chunk}"
-
-
-def _between(table: pa.Table, column: str, low: int, high: int) -> pa.Table:
-    places = table.column(column).to_numpy()
-    inside = (places >= low) & (places <= high)
-    return table if inside.all() else table.filter(pa.array(inside))
 
 
 def _encoded(table: pa.Table) -> bytes:

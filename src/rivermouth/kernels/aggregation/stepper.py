@@ -5,14 +5,21 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, MutableMapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rivermouth.kernels.aggregation.checking import WINDOW, check, early_answers
+from rivermouth.kernels.aggregation.checking import (
+    WINDOW,
+    Checked,
+    arrived,
+    check,
+    early_answers,
+    needed_waits,
+)
 from rivermouth.kernels.aggregation.control import Control
 from rivermouth.kernels.aggregation.entries import PANE, Answers, Book
 from rivermouth.kernels.aggregation.ledger import Ledger
@@ -28,6 +35,7 @@ Bools = npt.NDArray[np.bool_]
 FORMAT = 1
 ROW, LATE, FUTURE, ASIDE = "row", "late", "future", "set aside"
 _META = "meta"
+_BEFORE = -(1 << 62)  # where the clock stands before the first record
 _RECENT = 0.05  # the weight of a step's windows in what is known of their shape
 
 
@@ -156,6 +164,9 @@ class AggregateStepper:
         some = rows if not gone.any() else rows.filter(pa.array(~gone))
         if some.num_rows:
             state.entries.append(self._book.lift(some, times[~gone]))
+            if isinstance(self._slack, Quality) and self._slack.calibrate:
+                clock = _BEFORE if position.newest is None else position.newest
+                state.arrivals.append(arrived(grid.panes(times[~gone]), clock))
         if self._output.with_records and late.any():
             yield self._records(rows.filter(pa.array(late)), [LATE] * many)
 
@@ -243,13 +254,10 @@ class AggregateStepper:
         position.settled = last
         if final is None or not len(final):
             return
-        slack = self._slack if isinstance(self._slack, Quality) else None
-        found = check(self._book, slack, state.early.rows(lowest, last), final)
-        state.learn(found.shapes)
-        share = needed(self._book.summary, slack, state.shapes) if slack else 1.0
-        state.control.settle(found.windows, share)
-        if slack is not None:
-            self._gauges["wanted"] = state.control.wanted(share)
+        if not isinstance(self._slack, Quality):
+            found = check(self._book, None, state.early.rows(lowest, last), final)
+        else:
+            found = self._learn(state, self._slack, final, lowest, last)
         self._gauges["settled_coverage"] = found.early / max(1, found.records)
         self._counts.update(
             answers_checked=found.answers,
@@ -258,6 +266,24 @@ class AggregateStepper:
             records_early=found.early,
             **{f"above.{name}": count for name, count in found.above_by.items()},
         )
+
+    def _learn(
+        self, state: _State, slack: Quality, final: Answers, first: int, last: int
+    ) -> Checked:
+        """Check the windows from `first` to `last`, and let the controller learn from them."""
+        early, newest = state.early.rows(first, last), state.position.newest
+        assert newest is not None
+        waits = None
+        if slack.calibrate and state.shapes:
+            share = state.control.wanted(needed(self._book.summary, slack, state.shapes))
+            log = state.arrivals.rows(*state.panes(first, last))
+            waits = None if log is None else needed_waits(self._book, log, first, last, share)
+        found = check(self._book, slack, early, final, waits)
+        state.learn(found.shapes)
+        share = needed(self._book.summary, slack, state.shapes)
+        state.control.settle(found.windows, share, newest, waited=waits is not None)
+        self._gauges["wanted"] = state.control.wanted(share)
+        return found
 
 
 class _State:
@@ -281,19 +307,23 @@ class _State:
         self.early = Ledger(
             store, "a", WINDOW, kept=kept.get("early"), held=hint.setdefault("early", {})
         )
+        self.arrivals = Ledger(
+            store, "w", PANE, kept=kept.get("arrivals"), held=hint.setdefault("arrivals", {})
+        )
 
     def save(self) -> dict[str, int]:
         """Write what is not yet in the store; how many segments and rows there are."""
         columns = self._book.summary.columns
         kept = {
-            "position": asdict(self.position),
+            "position": vars(self.position),
             "control": self.control.kept(),
             "shapes": [
-                (-1 if name is None else columns.index(name), asdict(shape))
+                (-1 if name is None else columns.index(name), vars(shape))
                 for name, shape in self.shapes.items()
             ],
             "entries": self.entries.kept(),
             "early": self.early.kept(),
+            "arrivals": self.arrivals.kept(),
         }
         self._store[_META] = json.dumps(kept).encode()
         return {"entries": len(self.entries), "unchecked": len(self.early)}
@@ -322,11 +352,13 @@ class _State:
 
     def answers(self, first: int, last: int) -> Answers | None:
         """The windows from `first` to `last`, as the records of now have them."""
-        grid = self._book.grid
-        low = grid.first_pane(first)
-        high = grid.first_pane(last) + grid.size // grid.pane - 1
-        entries = self.entries.rows(low, high)
+        entries = self.entries.rows(*self.panes(first, last))
         return None if entries is None else self._book.answers(entries, first, last)
+
+    def panes(self, first: int, last: int) -> tuple[int, int]:
+        """The first and the last pane of the windows from `first` to `last`."""
+        grid = self._book.grid
+        return grid.first_pane(first), grid.first_pane(last) + grid.size // grid.pane - 1
 
     def learn(self, shapes: dict[str | None, Shape]) -> None:
         """Let what is known of the windows' shape follow what they are like now."""
@@ -334,14 +366,14 @@ class _State:
             old = self.shapes.get(column, new)
             mixed = {
                 name: before + _RECENT * (now - before)
-                for (name, before), now in zip(
-                    asdict(old).items(), asdict(new).values(), strict=True
-                )
+                for (name, before), now in zip(vars(old).items(), vars(new).values(), strict=True)
             }
             self.shapes[column] = Shape(**mixed)
 
     def forget(self) -> None:
         """Drop what no window that is open or unchecked needs."""
         if self.position.closed is not None:
-            self.entries.forget(self._book.grid.first_pane(self.settled + 1))
+            pane = self._book.grid.first_pane(self.settled + 1)
+            self.entries.forget(pane)
+            self.arrivals.forget(pane)
             self.early.forget(self.settled + 1)

@@ -1,0 +1,139 @@
+"""What (eps, delta) asks for, and the controller that holds it."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import rivermouth as rm
+from rivermouth.kernels.aggregation.control import Control, Delays, Settled
+from rivermouth.kernels.aggregation.thresholds import (
+    Shape,
+    needed,
+    of_mean,
+    of_quantile,
+    of_sum,
+    of_variance,
+)
+
+EPS = DELTA = 0.05
+DRAWS = 4000
+
+
+def drawn(values, share, random):
+    """Which records of how many windows were in hand, each with the same chance."""
+    return random.random((DRAWS, len(values))) < share
+
+
+@pytest.mark.parametrize("count", [500, 2000])
+@pytest.mark.parametrize("spread", [0.0, 0.5, 1.5])
+def test_a_sum_of_that_share_keeps_its_promise(count, spread):
+    random = np.random.default_rng(7)
+    values = np.full(count, 5.0)
+    if spread:
+        values = random.gamma(1 / spread**2, 5 * spread**2, count)
+    shape = Shape(count, values.mean(), values.var())
+    share = of_sum(EPS * values.sum(), DELTA, shape)
+    sums = (drawn(values, share, random) * values).sum(axis=1)
+    missed = (np.abs(sums - values.sum()) >= EPS * values.sum()).mean()
+    assert missed <= DELTA
+    assert share > 1 - EPS  # the smaller root lies below, and misses nearly always
+
+
+def test_a_mean_of_that_share_keeps_its_promise():
+    random = np.random.default_rng(7)
+    values = random.gamma(4.0, 1.25, 500)
+    share = of_mean(EPS * values.mean(), DELTA, Shape(500, values.mean(), values.var()))
+    inside = drawn(values, share, random)
+    means = (inside * values).sum(axis=1) / inside.sum(axis=1)
+    assert (np.abs(means - values.mean()) >= EPS * values.mean()).mean() <= DELTA + 0.01
+
+
+def test_a_median_of_that_share_keeps_its_promise():
+    random = np.random.default_rng(7)
+    values = np.arange(400.0)
+    inside = drawn(values, of_quantile(EPS, DELTA, Shape(400)), random)
+    ranks = np.array([np.median(values[row]) / len(values) for row in inside])
+    assert (np.abs(ranks - 0.5) >= EPS).mean() <= DELTA
+
+
+def test_several_aggregates_need_the_largest_share():
+    window = rm.tumbling("1 second")
+    one = rm.summary(time="t", window=window, mean=rm.mean("v"))
+    two = rm.summary(time="t", window=window, mean=rm.mean("v"), total=rm.sum("v"))
+    low = rm.summary(time="t", window=window, low=rm.min("v"))
+    shapes = {"v": Shape(500, 10.0, 25.0), None: Shape(500)}
+    assert needed(two, rm.quality(), shapes) == of_sum(0.05 * 5000, 0.05, shapes["v"])
+    assert needed(one, rm.quality(), shapes) < needed(two, rm.quality(), shapes)
+    assert needed(low, rm.quality(delta=0.1), shapes) == 0.9
+
+
+def test_a_mean_near_zero_needs_all_records_or_an_absolute_error():
+    shape = {"v": Shape(500, 0.0, 25.0)}
+    summary = rm.summary(time="t", window=rm.tumbling("1 second"), total=rm.sum("v"))
+    assert needed(summary, rm.quality(), shape) == 1
+    assert needed(summary, rm.quality(eps=100.0, absolute=True), shape) < 0.85
+
+
+def test_a_variance_needs_more_where_tails_are_heavy():
+    assert of_variance(EPS, DELTA, Shape(500, kurtosis=9)) > of_variance(
+        EPS, DELTA, Shape(500, kurtosis=3)
+    )
+
+
+def test_the_largest_delay_is_forgotten():
+    delays = Delays(memory=100)
+    delays.add(np.array([7]), 0)
+    delays.add(np.array([3]), 150)
+    assert delays.largest == 7
+    delays.add(np.array([2]), 250)
+    assert delays.largest == 3
+    delays.add(np.array([1]), 1000)
+    assert delays.largest == 1
+
+
+def test_delays_have_quantiles_and_tell_the_coverage_to_expect():
+    delays = Delays(memory=10**9)
+    delays.add(np.array([0] * 90 + [1000] * 10), 0)
+    assert delays.quantile(0.9) == 0
+    assert delays.quantile(0.95) == 1000
+    assert delays.coverage(slack=0, size=100) == pytest.approx(0.9)
+    assert delays.coverage(slack=2000, size=100) == 1
+
+
+def test_alpha_stays_between_nothing_and_the_largest_delay():
+    control = Control.of(rm.quality())
+    control.delays.add(np.array([1_000_000]), 0)
+    assert control.wait == 1_000_000  # until the first window has settled
+    for coverage in (1.0, 1.0, 0.2, 0.1):
+        control.settle([Settled(coverage, 0.0)] * 300, 0.97, time=0)
+        assert 0 <= control.wait <= 1_000_000
+    assert control.wait == 1_000_000
+    control.settle([Settled(1.0, 0.0)] * 3000, 0.97, time=0)
+    assert control.wait == 0
+
+
+def test_calibrated_windows_wait_as_long_as_all_but_delta_of_them_had_to():
+    control = Control.of(rm.quality(delta=0.1, calibrate=True))
+    control.delays.add(np.array([5_000_000]), 0)
+    waits = [Settled(1.0, 0.0, wait) for wait in [0] * 85 + [1_000_000] * 10 + [4_000_000] * 5]
+    control.settle(waits, 0.97, time=0, waited=True)
+    assert 1_000_000 <= control.wait <= 1_100_000
+
+
+def test_missed_answers_raise_the_share_and_kept_ones_lower_it():
+    control = Control.of(rm.quality(calibrate=True))
+    control.settle([Settled(0.9, 1.0)] * 50, 0.97, time=0)
+    high = control.wanted(0.97)
+    control.settle([Settled(1.0, 0.0)] * 2000, 0.97, time=0)
+    assert control.wanted(0.97) < 0.97 < high < 1
+
+
+def test_a_controller_is_kept_as_text():
+    control = Control.of(rm.quality(calibrate=True))
+    control.delays.add(np.array([5, 0, 70]), 3)
+    control.settle([Settled(0.9, 1.0, 20)], 0.97, time=5, waited=True)
+    again = Control.of(control.slack, json.loads(json.dumps(control.kept())))
+    assert again == control

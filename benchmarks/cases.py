@@ -63,6 +63,30 @@ def joined(points: DataFrame, *, plan: str | None = None, index: str | None = No
     )
 
 
+def unobserved(points: DataFrame) -> DataFrame:
+    """Our join without a word about what it did: no counts, no reports, nothing gathered."""
+    from unittest.mock import patch
+
+    with patch("rivermouth.spark.workers.run", _silently):
+        return joined(points, plan="workers")
+
+
+def _silently(frame: DataFrame, make: Callable[[], Any], schema: Any, **_: Any) -> DataFrame:
+    """What `rivermouth.spark.stateless.run` does, but for the reports."""
+
+    def work(batches: Batches) -> Batches:
+        step = make()
+        step._counts, step._sketch = _Nothing(), None
+        yield from step.batches(batches)
+
+    return frame.mapInArrow(work, schema)
+
+
+class _Nothing:
+    def add(self, *_: Any) -> None:
+        """Count nothing."""
+
+
 def question(points: DataFrame, *, number: int, million: int) -> DataFrame:
     """A headline question of `questions`, asked by our join."""
     import rivermouth as rm
@@ -89,6 +113,7 @@ CASES: dict[str, Frame] = {
     "identity_with_district": identity_with_district,
     "workers": partial(joined, plan="workers"),
     "native": partial(joined, plan="native"),
+    "unobserved": unobserved,
     "rtree": partial(joined, plan="workers", index="rtree"),
     "loop_over_batch": loop_over_batch,
     "loop_over_records": loop_over_records,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,7 @@ def start(*, cores: int, conf: Mapping[str, str] | None = None) -> Runner:
 
 
 def main(cores: str, conf: str) -> None:
-    """The process itself: answers ``{"case", "options", "folder", "files", "count"}``."""
+    """The process itself: answers ``{"case", "options", "folder", "files", "count", "watch"}``."""
     from rivermouth.spark.session import local_session
 
     spark = local_session("bench", cores=int(cores), conf=streams.CONF | json.loads(conf))
@@ -39,10 +40,18 @@ def main(cores: str, conf: str) -> None:
         frame = defined(request["case"], options, request["folder"], request["files"])
         if names := request.get("count"):
             frame = streams.counted(frame, "district", names)
-        return streams.drain(frame, CACHE / "checkpoints", look=_cache)
+        beside = _watched if request.get("watch") else nullcontext
+        return streams.drain(frame, CACHE / "checkpoints", look=_cache, beside=beside)
 
     serve(answer, {"spark": spark.version})
     spark.stop()
+
+
+def _watched(query: StreamingQuery) -> AbstractContextManager[Any]:
+    """The query's page and history, as a user would have them."""
+    import rivermouth as rm
+
+    return rm.watch(query, history=CACHE / "histories")
 
 
 def _cache(query: StreamingQuery) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,12 +54,13 @@ def drain(
     frame: DataFrame,
     scratch: Path,
     look: Callable[[StreamingQuery], Mapping[str, Any]] = lambda _: {},
+    beside: Callable[[StreamingQuery], AbstractContextManager[Any]] = nullcontext,
 ) -> dict[str, Any]:
     """Run the stream to its end: wall seconds, rows in and out, and sums of what it `counted`.
 
     ``batch_ms`` is the median time of a micro-batch, from its trigger to its end.
 
-    What `look` sees in the query that has ended goes with them.
+    What `look` sees in the query that has ended goes with them; `beside` is open while it runs.
     """
     scratch.mkdir(parents=True, exist_ok=True)
     checkpoint = tempfile.mkdtemp(dir=scratch)
@@ -69,7 +71,8 @@ def drain(
         .trigger(availableNow=True)
         .start()
     )
-    query.awaitTermination()
+    with beside(query):
+        query.awaitTermination()
     wall = time.perf_counter() - start
     batches = [batch for batch in query.recentProgress if batch.numInputRows]
     shutil.rmtree(checkpoint)

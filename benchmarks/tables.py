@@ -165,6 +165,29 @@ def latency(result: Document) -> Cells:
     ]
 
 
+_KNOWN = {
+    "unobserved": "the join alone: no counts, no reports",
+    "observed": "with its metrics, as it always is",
+    "watched": "and `rm.watch(query)`: history and page",
+}
+
+
+def observing(result: Document) -> Cells:
+    """What knowing costs, beside the join that says nothing."""
+    silent = only(result["rows"], case="unobserved")["cpu_s_per_million"]
+    return [
+        ["T-Drive x 16 districts, 2 cores", "CPU-s per million rows", "to the join alone"],
+        *(
+            [
+                _KNOWN[row["case"]],
+                f"{row['cpu_s_per_million']:.2f} {spread(row, 'cpu_s_per_million')}",
+                f"{100 * (row['cpu_s_per_million'] / silent - 1):+.1f} %",
+            ]
+            for row in result["rows"]
+        ),
+    ]
+
+
 def headline(results: Path) -> str:
     """The README's first figures, in one sentence; nothing where they are not measured yet."""
     stream, delay = _load(results, "stream_table"), _load(results, "latency")
@@ -210,6 +233,7 @@ TABLES: dict[str, tuple[str, Callable[[Document], Cells]]] = {
     "growth": ("growth", growth),
     "memory": ("memory", memory),
     "latency": ("latency", latency),
+    "observing": ("observing", observing),
     "equality": ("equality", keyed.equality),
     "equality_latency": ("equality_latency", latency),
     "incremental": ("incremental", keyed.incremental),

@@ -52,7 +52,7 @@ rivermouth.charts = (() => {
     { id: "hits", title: "Found in the cache", unit: words.percent, lines: [["hits", "a", (o) => o.hit_ratio]] },
     { id: "age", title: "Age of the table", unit: words.seconds, lines: [["age", "a", (o) => o.age]] },
     {
-      id: "coverage", title: "Coverage of early answers", unit: words.percent,
+      id: "coverage", title: "Coverage of early answers", unit: words.percent, close: true,
       lines: [
         ["coverage", "a", (o) => o.gauges.settled_coverage],
         ["promised", "b", (o) => o.gauges.wanted],
@@ -129,6 +129,9 @@ rivermouth.charts = (() => {
     canvas.setAttribute("aria-label", `${chart.title}; newest: ${said.join(", ")}`);
   }
 
+  const fromZero = (low, high) => [Math.min(0, low ?? 0), high > 0 ? high * 1.08 : 1];
+  const around = (low, high) => [low - 0.02, high + 0.02]; // for shares whose small changes matter
+
   const clock = (seconds, exact) =>
     new Date(seconds * 1000).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit", second: exact ? "2-digit" : undefined });
 
@@ -139,7 +142,7 @@ rivermouth.charts = (() => {
         width: Math.max(200, figure.clientWidth - 24),
         height: HEIGHT,
         cursor: { sync: { key: "batches" }, points: { size: 7 }, drag: { x: true, y: false } },
-        scales: { y: { range: (_, low, high) => [Math.min(0, low ?? 0), high > 0 ? high * 1.08 : 1] } },
+        scales: { y: { range: (_, low, high) => (chart.close ? around(low, high) : fromZero(low, high)) } },
         axes: [{ ...axis, size: 28, space: 70, values: (_, xs) => xs.map((x) => clock(x, xs[1] - xs[0] < 60)) }, { ...axis, size: 58, values: (_, ys) => ys.map(chart.unit) }],
         series: [
           { label: "at", value: (plot, x) => clock(x ?? plot.data[0].at(-1), true) },

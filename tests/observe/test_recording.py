@@ -113,3 +113,15 @@ def test_stopping_writes_what_is_known_by_then(tmp_path: Path) -> None:
     recorder.stop()
     reader = Reader(tmp_path / "run.jsonl")
     assert (numbers(reader), reader.status) == ([0], "ended")
+
+
+def test_a_spark_that_is_gone_ends_the_history_with_a_word(tmp_path: Path) -> None:
+    class Gone(Played):
+        @property
+        def lastProgress(self) -> dict[str, Any] | None:  # noqa: N802
+            raise ConnectionRefusedError("no gateway")
+
+    reader = recorded(Gone([], []), tmp_path / "run.jsonl")
+    assert reader.status == "failed"
+    assert reader.end is not None
+    assert reader.end["failure"] == "Spark no longer answers (ConnectionRefusedError)"

@@ -14,6 +14,7 @@ not been touched for longer belongs to a process that is gone.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import tempfile
@@ -60,7 +61,10 @@ def files(place: Path) -> list[Path]:
     """The histories in a folder, the one that was written last first; a file is its own list."""
     if place.is_file():
         return [place]
-    found = {path: path.stat().st_mtime for path in place.glob(f"*{SUFFIX}")}
+    found: dict[Path, float] = {}
+    for path in place.glob(f"*{SUFFIX}"):
+        with contextlib.suppress(FileNotFoundError):  # gone since it was listed
+            found[path] = path.stat().st_mtime
     return sorted(found, key=lambda path: -found[path])
 
 

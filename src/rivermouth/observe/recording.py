@@ -40,12 +40,20 @@ class Recorder:
         self._thread.join()
 
     def _run(self) -> None:
+        try:
+            failure = self._record()
+        except Exception as error:  # Spark was stopped under the query: there is no more to know
+            failure = f"Spark no longer answers ({type(error).__name__})"
+        self._writer.end(failure)
+
+    def _record(self) -> str | None:
+        """Look until the query ends; why it failed, if it did."""
         over = False
         while not over:
             stopped = self._stop.wait(_PAUSE)
             over = not self._query.isActive or stopped  # asked before the last look
             self._look()
-        self._writer.end(_failure(self._query))
+        return _failure(self._query)
 
     def _look(self) -> None:
         for report in self._news():

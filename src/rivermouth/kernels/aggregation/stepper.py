@@ -364,11 +364,7 @@ class _State:
         """Let what is known of the windows' shape follow what they are like now."""
         for column, new in shapes.items():
             old = self.shapes.get(column, new)
-            mixed = {
-                name: before + _RECENT * (now - before)
-                for (name, before), now in zip(vars(old).items(), vars(new).values(), strict=True)
-            }
-            self.shapes[column] = Shape(**mixed)
+            self.shapes[column] = old.towards(new, _RECENT) if old.is_finite else new
 
     def forget(self) -> None:
         """Drop what no window that is open or unchecked needs."""

@@ -26,6 +26,18 @@ class Shape:
     variance: float = 0.0
     kurtosis: float = 3.0
 
+    @property
+    def is_finite(self) -> bool:
+        """Whether it can be reckoned with: sums of large values overflow."""
+        return all(map(math.isfinite, vars(self).values()))
+
+    def towards(self, other: Shape, part: float) -> Shape:
+        """This shape moved towards another one by a part of the way; not to one that overflowed."""
+        if not other.is_finite:
+            return self
+        mine, theirs = vars(self), vars(other)
+        return Shape(**{name: mine[name] + part * (theirs[name] - mine[name]) for name in mine})
+
 
 def needed(summary: Summary, slack: Quality, shapes: Mapping[str | None, Shape]) -> float:
     """The share that all aggregates need: the largest one's.
@@ -36,6 +48,8 @@ def needed(summary: Summary, slack: Quality, shapes: Mapping[str | None, Shape])
 
 
 def _share(aggregate: Aggregate, slack: Quality, shape: Shape) -> float:
+    if not shape.is_finite:
+        return 1.0
     eps, delta = slack.eps, slack.delta
     kind = aggregate.kind if isinstance(aggregate, Standard) else "own"
     whole = shape.count * abs(shape.mean)
@@ -70,11 +84,13 @@ def of_sum(error: float, delta: float, shape: Shape) -> float:
     0.9674
     """
     z2 = _z(delta) ** 2
-    whole, square = shape.count * abs(shape.mean), shape.variance + shape.mean**2
+    whole, square = shape.count * abs(shape.mean), shape.variance + shape.mean * shape.mean
     noise = z2 * shape.count * square
-    if not _usable(error, whole, noise) or noise == 0:
-        return 1.0 if noise else 0.0
-    a, b, c = whole**2 + noise, 2 * error * whole + noise, error**2
+    if noise == 0:
+        return 0.0  # nothing but zeros
+    a, b, c = whole * whole + noise, 2 * error * whole + noise, error * error
+    if not _usable(error, a * c, b * b):
+        return 1.0
     missing = (b - math.sqrt(max(b * b - 4 * a * c, 0.0))) / (2 * a)
     return 0.0 if error >= whole + math.sqrt(noise) else min(1.0, max(0.0, 1 - missing))
 
@@ -88,9 +104,10 @@ def of_mean(error: float, delta: float, shape: Shape) -> float:
     0.4345
     """
     noise = _z(delta) ** 2 * shape.variance
-    if not _usable(error, noise):
+    drawn = shape.count * error * error
+    if not _usable(error, noise, drawn):
         return 1.0
-    return noise / (shape.count * error**2 + noise) if noise else 0.0
+    return noise / (drawn + noise) if noise else 0.0
 
 
 def of_variance(eps: float, delta: float, shape: Shape) -> float:

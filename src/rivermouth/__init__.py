@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from rivermouth.observe.metrics import metrics
     from rivermouth.observe.watching import watch
     from rivermouth.spark.aggregate import aggregate, late
+    from rivermouth.spark.correcting import correct
+    from rivermouth.spark.exact.job import exact
     from rivermouth.spark.join_table import join_table
     from rivermouth.spark.snapshotting import snapshot
     from rivermouth.spec.aggregates import (
@@ -59,6 +61,8 @@ __version__ = "0.1.0"
 _HOMES = {
     "RivermouthError": "rivermouth.errors",
     **dict.fromkeys(("aggregate", "late"), "rivermouth.spark.aggregate"),
+    "correct": "rivermouth.spark.correcting",
+    "exact": "rivermouth.spark.exact.job",
     "join_table": "rivermouth.spark.join_table",
     "metrics": "rivermouth.observe.metrics",
     "snapshot": "rivermouth.spark.snapshotting",
@@ -98,6 +102,7 @@ __all__ = [
     "contains",
     "count",
     "count_distinct",
+    "correct",
     "covered_by",
     "covers",
     "crosses",
@@ -105,6 +110,7 @@ __all__ = [
     "dwithin",
     "equal",
     "equals",
+    "exact",
     "external",
     "fixed",
     "full",

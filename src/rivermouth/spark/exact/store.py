@@ -1,0 +1,163 @@
+"""The store of an exact aggregation: a folder that holds everything it knows.
+
+    definition.json            what is computed; another summary is an error
+    checkpoint/                Spark's
+    log/kind=row/day=14200/    early answers, written by Spark's file sink, exactly once
+    log/kind=late/...          records that came too late for some window; kind=future and so on
+    log/kind=record/...        the backup of every record
+    corrections/000001/        what the first correction found different
+    corrections/000001.json    written last: a correction without it never happened
+    told.json                  how far the changes were handed on to another store
+
+Every row of the log bears the time of its micro-batch, `EMITTED`, which is the same when Spark
+runs a batch again. A correction knows the log up to such a time.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import pyarrow.fs
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812  (as everybody writes it)
+from pyspark.sql import types as t
+
+from rivermouth.errors import StateError
+from rivermouth.spec.summaries import KIND, RECORD
+
+WHERE = "exact"
+FORMAT = 1
+EMITTED, DAY = "emitted", "day"
+#: the kind of the log's rows that are the backup
+BACKUP = "record"
+
+
+@dataclass(frozen=True)
+class Correction:
+    """A correction that has been written.
+
+    Parameters
+    ----------
+    number
+        Counts from 1.
+    upto
+        The log's rows emitted until then are accounted for; microseconds since 1970.
+    rows
+        How many answers it put right.
+    final
+        Whether it looked at all windows, not only at those that late records touch.
+    """
+
+    number: int
+    upto: int
+    rows: int
+    final: bool
+
+
+@dataclass(frozen=True)
+class Store:
+    """The folder `path`, which Spark and pyarrow.fs both reach; `schema` is the log's."""
+
+    path: str
+    schema: t.StructType
+
+    @property
+    def log(self) -> str:
+        """Where the stream writes."""
+        return f"{self.path}/log"
+
+    @property
+    def checkpoint(self) -> str:
+        """Where Spark keeps its place in the stream and its state."""
+        return f"{self.path}/checkpoint"
+
+    def claim(self, meaning: str) -> None:
+        """Make this the store of what `meaning` says, or find that it is."""
+        wanted = {"format": FORMAT, "meaning": meaning}
+        found = self._read("definition.json")
+        if found is None:
+            self._write("definition.json", wanted)
+        elif found != wanted:
+            raise StateError(
+                WHERE,
+                f"the store {self.path!r} belongs to another aggregation",
+                there=f"it was made for {found['meaning']}",
+                todo="Give another store=, or the summary and events that it was made for.",
+            )
+
+    def logged(self, spark: SparkSession) -> DataFrame:
+        """What the stream has written, as of now: later batches do not change the frame."""
+        if not self._exists("log/_spark_metadata"):
+            return spark.createDataFrame([], self.schema)
+        return spark.read.schema(self.schema).parquet(self.log)
+
+    def corrections(self) -> list[Correction]:
+        """The corrections so far, in order."""
+        files, root = self._files()
+        found = files.get_file_info(pyarrow.fs.FileSelector(f"{root}/corrections", True, True))
+        names = sorted(info.base_name for info in found if info.extension == "json")
+        said = (self._read(f"corrections/{name}") for name in names)
+        return [Correction(**each) for each in said if each is not None]
+
+    def corrected(self, spark: SparkSession, schema: t.StructType) -> DataFrame:
+        """The rows of all corrections."""
+        paths = [self._folder(made.number) for made in self.corrections() if made.rows]
+        if not paths:
+            return spark.createDataFrame([], schema)
+        return spark.read.schema(schema).parquet(*paths)
+
+    def correct(self, rows: DataFrame, *, upto: int, final: bool) -> Correction:
+        """Write a correction; this runs a Spark job."""
+        number = len(self.corrections()) + 1
+        folder = self._folder(number)
+        rows.write.mode("overwrite").parquet(folder)
+        count = rows.sparkSession.read.schema(rows.schema).parquet(folder).count()
+        made = Correction(number, upto, count, final)
+        self._write(f"corrections/{number:06d}.json", asdict(made))
+        return made
+
+    def told(self) -> tuple[int, int] | None:
+        """How far changes were handed on: the newest batch and the number of corrections."""
+        found = self._read("told.json")
+        return None if found is None else (found["upto"], found["corrections"])
+
+    def tell(self, told: tuple[int, int]) -> None:
+        """Note that changes were handed on so far."""
+        self._write("told.json", {"upto": told[0], "corrections": told[1]})
+
+    def _folder(self, number: int) -> str:
+        return f"{self.path}/corrections/{number:06d}"
+
+    def _files(self) -> tuple[Any, str]:
+        files, root = pyarrow.fs.FileSystem.from_uri(self.path)
+        return files, root
+
+    def _exists(self, name: str) -> bool:
+        files, root = self._files()
+        kind = files.get_file_info(f"{root}/{name}").type
+        return bool(kind != pyarrow.fs.FileType.NotFound)
+
+    def _read(self, name: str) -> dict[str, Any] | None:
+        files, root = self._files()
+        try:
+            with files.open_input_stream(f"{root}/{name}") as stream:
+                said: dict[str, Any] = json.loads(stream.read())
+        except FileNotFoundError:
+            return None
+        return said
+
+    def _write(self, name: str, what: dict[str, Any]) -> None:
+        """Write a small file so that a reader sees all of it or none."""
+        files, root = self._files()
+        folder, _, file = f"{root}/{name}".rpartition("/")
+        files.create_dir(folder)
+        with files.open_output_stream(f"{folder}/.{file}") as stream:
+            stream.write(json.dumps(what).encode())
+        files.move(f"{folder}/.{file}", f"{folder}/{file}")
+
+
+def backup_of(logged: DataFrame) -> DataFrame:
+    """The records that were backed up."""
+    return logged.where(F.col(KIND) == BACKUP).select(f"{RECORD}.*")

@@ -1,0 +1,198 @@
+"""correct and exact: after them the table is what a batch over all records says."""
+
+from __future__ import annotations
+
+import datetime as dt
+import random
+import time
+
+import pytest
+
+import rivermouth as rm
+from rivermouth.errors import StateError
+
+pytestmark = pytest.mark.spark
+
+BEGIN = dt.datetime(2026, 11, 16, tzinfo=dt.UTC)
+SCHEMA = "road string, at timestamp, cars bigint"
+VALUES = ["road", "window_start", "window_end", "total", "n", "middle", "records"]
+
+
+def records(count, *, seed, late=0.3):
+    """Records a second apart of which some come up to 20 places too late, with null roads."""
+    rng = random.Random(seed)
+    rows = [
+        (rng.choice(["a", "b", None]), BEGIN + dt.timedelta(seconds=second), rng.randrange(10))
+        for second in range(count)
+    ]
+    order = sorted(range(count), key=lambda i: i + (rng.random() < late) * rng.uniform(0, 20))
+    return [rows[i] for i in order]
+
+
+def summary(window=None):
+    return rm.summary(
+        by="road", time="at", window=window or rm.sliding("6 seconds", every="2 seconds"),
+        total=rm.sum("cars"), n=rm.count(), middle=rm.median("cars"),
+    )  # fmt: skip
+
+
+def values(frame):
+    """The answers without what they went through."""
+    return sorted(map(tuple, frame.select(*VALUES).collect()), key=str)
+
+
+@pytest.fixture(scope="module")
+def events(spark):
+    return spark.createDataFrame(records(200, seed=1), SCHEMA).coalesce(1)
+
+
+@pytest.fixture(scope="module")
+def truth(events):
+    return values(rm.aggregate(events, summary(), late="count"))
+
+
+def early(spark, events, tmp_path, **more):
+    """What the stream answers early, and its late records, written down."""
+    stream = rm.testing.replay(events, cuts=50)
+    out = rm.aggregate(stream, summary(), slack=rm.fixed("2 seconds"), **more)
+    query = (
+        out.writeStream.format("parquet").option("path", str(tmp_path / "out"))
+        .option("checkpointLocation", str(tmp_path / "check")).trigger(availableNow=True).start()
+    )  # fmt: skip
+    query.awaitTermination()
+    return spark.read.schema(out.schema).parquet(str(tmp_path / "out"))
+
+
+def test_correct_makes_early_answers_exact_and_then_changes_nothing(spark, events, truth, tmp_path):
+    out = early(spark, events, tmp_path).cache()
+    results = out.where("kind = 'row'").drop("kind", "record", "reason")
+    assert rm.late(out).count() > 5
+    assert values(results) != truth
+    for late in (rm.late(out), None):
+        fixed = rm.correct(results, events, summary(), late=late).cache()
+        assert set(map(tuple, fixed.select("coverage", "revision").collect())) == {(1.0, 1)}
+        both = results.unionByName(fixed)
+        again = rm.correct(both, events, summary(), late=late)
+        assert again.count() == 0
+        newest = {row[:3]: row for row in values(results)} | {r[:3]: r for r in values(fixed)}
+        if late is None:  # windows that the stream had not closed are there, too
+            assert sorted(newest.values(), key=str) == truth
+        else:
+            assert set(newest.values()) <= set(truth)
+
+
+def test_correct_takes_back_an_answer_without_records(spark, events, truth):
+    results = rm.aggregate(events, summary(), late="count").cache()
+    fewer = events.where("at >= '2026-11-16 00:01:00'")
+    fixed = rm.correct(results, fewer, summary())
+    gone = fixed.where("records = 0")
+    assert gone.count() > 0
+    assert gone.where("total IS NOT NULL OR window_start >= '2026-11-16 00:01:00'").count() == 0
+
+
+def test_correct_wants_batch_frames_and_the_columns(spark, events):
+    results = rm.aggregate(events, summary(), late="count")
+    with pytest.raises(rm.RivermouthError, match="history is a streaming frame"):
+        rm.correct(results, rm.testing.replay(events), summary())
+    with pytest.raises(rm.RivermouthError, match="no column 'revision'"):
+        rm.correct(results.drop("revision"), events, summary())
+    with pytest.raises(rm.RivermouthError, match="'cars'"):
+        rm.correct(results, events.drop("cars"), summary())
+
+
+def job(stream, store, **more):
+    settings = {"slack": rm.fixed("2 seconds"), "span": "3 seconds", **more}
+    return rm.exact(stream, summary(), store=store, **settings)
+
+
+def test_exact_ends_exact_and_can_be_taken_up(spark, events, truth, tmp_path):
+    folder = tmp_path / "events"
+    stream = rm.testing.replay(events, cuts=50, path=folder)
+    running = job(stream, tmp_path / "store").start(availableNow=True)
+    assert running.awaitTermination()
+    assert values(running.results()) == truth
+    assert {row.answer for row in running.results().select("answer").distinct().collect()} == {
+        "exact"
+    }
+    said = running.promise()
+    assert 0 < said["coverage"] < 1
+    more = spark.createDataFrame(records(30, seed=2), SCHEMA).coalesce(1)
+    more.write.mode("append").parquet(str(folder))
+    again = job(stream, tmp_path / "store").start(availableNow=True)
+    again.awaitTermination()
+    assert values(again.results()) == values(
+        rm.aggregate(events.unionByName(more), summary(), late="count")
+    )
+
+
+@pytest.mark.server
+def test_postgres_holds_the_table_and_so_do_the_changes(
+    spark, events, truth, tmp_path, postgres_url
+):
+    into = rm.tables.postgres(postgres_url, "answers_of_roads")
+    stream = rm.testing.replay(events, cuts=50)
+    running = job(stream, tmp_path / "store", into=into).start(availableNow=True)
+    running.awaitTermination()
+    assert values(spark.createDataFrame(into.read(into.schema().names))) == truth
+    table = {}
+    for change in running.changelog().collect():
+        key = change.road, change.window_start
+        assert (change.change == "insert") == (key not in table)
+        table[key] = tuple(change[name] for name in VALUES)
+    assert sorted(table.values(), key=str) == truth
+
+
+def test_a_users_own_history_is_read_anew_at_each_correction(spark, events, truth, tmp_path):
+    asked = []
+
+    def history():
+        asked.append(1)
+        return events
+
+    stream = rm.testing.replay(events, cuts=100)
+    running = job(stream, tmp_path / "store", history=history).start(availableNow=True)
+    running.awaitTermination()
+    assert values(running.results()) == truth
+    assert asked
+    assert not list((tmp_path / "store" / "log").glob("kind=record"))
+
+
+def test_a_late_record_that_stays_alone_is_corrected_after_its_wait(spark, tmp_path):
+    rows = [("a", BEGIN + dt.timedelta(seconds=s), 1) for s in (0, 1, 2, 30, 31, 60, 3)]
+    stream = rm.testing.replay(spark.createDataFrame(rows, SCHEMA).coalesce(1), cuts=6)
+    running = job(stream, tmp_path / "store", span="1 hour", wait="1 second").start()
+    first = f"window_start = timestamp '{BEGIN:%F %T}+00:00'"
+    try:
+        deadline = time.monotonic() + 120
+        while time.monotonic() < deadline:
+            found = running.results().where(first).collect()
+            if found and found[0].answer == "exact":
+                break
+            time.sleep(0.5)
+        assert found[0].records == 4
+        assert found[0].revision == 1
+        assert running.query.isActive
+    finally:
+        running.stop()
+
+
+def test_a_receiver_that_fails_ends_the_query_and_is_taken_up(spark, events, truth, tmp_path):
+    folder = tmp_path / "events"
+    stream = rm.testing.replay(events, cuts=100, path=folder)
+
+    def fail(changes):
+        raise OSError("No space left on device")
+
+    running = job(stream, tmp_path / "store", into=fail).start(availableNow=True)
+    with pytest.raises(OSError, match="No space left"):
+        running.awaitTermination()
+    again = job(stream, tmp_path / "store").start(availableNow=True)
+    again.awaitTermination()
+    assert values(again.results()) == truth
+
+
+def test_a_store_of_another_summary_is_an_error(spark, events, tmp_path):
+    stream = rm.testing.replay(events)
+    job(stream, tmp_path).store.claim("n=count() by ['street']")
+    with pytest.raises(StateError, match=r"another aggregation; it was made for n=count\(\)"):
+        job(stream, tmp_path).start(availableNow=True)

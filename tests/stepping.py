@@ -16,22 +16,6 @@ from rivermouth.spec.slack import Quality, Slack
 from rivermouth.spec.summaries import Summary
 
 
-def output_of(book: Book, *, records: bool = True) -> Output:
-    types, summary = book.types, book.summary
-    time = types[summary.time]
-    fields = [
-        *((name, types[name]) for name in summary.by),
-        ("window_start", time), ("window_end", time),
-        *((each.name, each.type) for each in book.plan.results),
-        ("records", pa.int64()), ("coverage", pa.float64()),
-        ("slack", pa.float64()), ("revision", pa.int64()),
-    ]  # fmt: skip
-    if records:
-        record = pa.struct(list(types.items()))
-        fields = [("kind", pa.string()), *fields, ("record", record), ("reason", pa.string())]
-    return Output(pa.schema(fields))
-
-
 @dataclass
 class Stepped:
     """What came out, batch by batch, and what the steps counted."""
@@ -56,7 +40,8 @@ def stepped(
     """All batches through the steps of one bucket; a forgetful worker has no hints."""
     kinds = {name: batches[0].schema.field(name).type for name in summary.columns}
     book = Book(summary, kinds, isinstance(slack, Quality))
-    output, store, hint, found = output_of(book), {}, {}, Stepped()
+    output = Output.of(book, pa.struct(list(kinds.items())))
+    store, hint, found = {}, {}, Stepped()
     for number, batch in enumerate(batches):
         times = book.times(batch)
         newest = int(times.max()) if len(times) else None

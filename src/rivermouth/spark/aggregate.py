@@ -90,7 +90,8 @@ def aggregate(
         summary, {name: kinds[name] for name in summary.columns}, isinstance(slack, Quality)
     )
     output = _output(events.schema, book, late)
-    arrow = _arrow(output)
+    record = pa.struct(list(kinds.items())) if late == "rows" else None
+    arrow = Output.of(book, record).schema
     count = buckets_of(events.sparkSession, buckets) if summary.by else 1
     far = microseconds(ahead, where="aggregate(ahead=)")
     if kinds[summary.time].tz is None:
@@ -186,13 +187,3 @@ def _output(events: t.StructType, book: Book, late: str) -> t.StructType:
             (names.REASON, t.StringType()),
         ]
     return t.StructType([t.StructField(name, kind) for name, kind in fields])
-
-
-def _arrow(output: t.StructType) -> pa.Schema:
-    """The result's schema in Arrow's words."""
-    return pa.schema(
-        [
-            pa.field(field.name, types.to_arrow(field.dataType, where=WHERE, column=field.name))
-            for field in output
-        ]
-    )

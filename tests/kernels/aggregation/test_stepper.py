@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 import rivermouth as rm
 from rivermouth.kernels.aggregation.entries import Book
-from rivermouth.kernels.aggregation.stepper import AggregateStepper
+from rivermouth.kernels.aggregation.stepper import AggregateStepper, Output
 from rivermouth.kernels.packing import Arrivals
 from rivermouth.testing.recompute import answered, differences, recompute, starts
-from stepping import output_of, stepped
+from stepping import stepped
 
 SECOND = 1_000_000
 WINDOWS = [
@@ -232,7 +232,7 @@ def test_an_idle_bucket_closes_its_windows():
     store = {}
 
     def step(rows, newest, now):
-        stepper = AggregateStepper(book, rm.fixed("0 seconds"), output_of(book), idle=10)
+        stepper = AggregateStepper(book, rm.fixed("0 seconds"), Output.of(book), idle=10)
         side = (rows,) if rows is not None else ()
         return list(stepper.step(store, Arrivals((side,), (newest,), now), {}))
 

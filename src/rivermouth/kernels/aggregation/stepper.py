@@ -45,6 +45,26 @@ class Output:
 
     schema: pa.Schema
 
+    @classmethod
+    def of(cls, book: Book, record: pa.DataType | None = None) -> Output:
+        """The columns of a summary's results; with late records where their type is given."""
+        types, summary = book.types, book.summary
+        time = types[summary.time]
+        fields = [
+            *((name, types[name]) for name in summary.by),
+            (names.START, time),
+            (names.END, time),
+            *((field.name, field.type) for field in book.plan.results),
+            (names.RECORDS, pa.int64()),
+            (names.COVERAGE, pa.float64()),
+            (names.SLACK, pa.float64()),
+            (names.REVISION, pa.int64()),
+        ]
+        if record is not None:
+            more = [(names.RECORD, record), (names.REASON, pa.string())]
+            fields = [(names.KIND, pa.string()), *fields, *more]
+        return cls(pa.schema(fields))
+
     @property
     def with_records(self) -> bool:
         """Whether late records and such as were set aside are rows of the result."""

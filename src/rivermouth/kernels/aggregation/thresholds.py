@@ -32,7 +32,7 @@ class Shape:
         return all(map(math.isfinite, vars(self).values()))
 
     def towards(self, other: Shape, part: float) -> Shape:
-        """This shape moved towards another one by a part of the way; not to one that overflowed."""
+        """The shape a part of the way towards another one; one that overflowed leads nowhere."""
         if not other.is_finite:
             return self
         mine, theirs = vars(self), vars(other)

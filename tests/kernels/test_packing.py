@@ -7,8 +7,9 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rivermouth.kernels import murmur
 from rivermouth.kernels.packing import Packer, Routed, arrivals
-from rivermouth.kernels.spreading import bucket_keys, murmur
+from rivermouth.kernels.spreading import bucket_keys
 
 BUCKETS = 3
 
@@ -62,5 +63,5 @@ def test_bucket_keys_spread_over_every_divisor(buckets):
     assert 0 in keys
     for partitions in range(1, buckets + 1):
         if buckets % partitions == 0:
-            counts = np.bincount([murmur(key) % partitions for key in keys])
+            counts = np.bincount(murmur.buckets([pa.array(keys)], partitions))
             assert set(counts) == {buckets // partitions}

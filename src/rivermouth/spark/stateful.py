@@ -43,7 +43,7 @@ _MOST_BUCKETS = 32
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 _DOOR = "door"
 _PACKED = t.StructType(
-    [t.StructField("bucket", t.IntegerType()), t.StructField("message", t.BinaryType())]
+    [t.StructField("bucket", t.LongType()), t.StructField("message", t.BinaryType())]
 )
 _SAID = t.StructType(
     [t.StructField("rows", t.BinaryType()), t.StructField("report", t.StringType())]
@@ -149,7 +149,7 @@ def _packed(side: Side, number: int, buckets: int) -> DataFrame:
 
 def _rows(messages: Iterable[tuple[int, bytes]], keys: Sequence[int]) -> Iterator[pa.RecordBatch]:
     for bucket, message in messages:
-        columns = [pa.array([keys[bucket]], pa.int32()), pa.array([message], pa.binary())]
+        columns = [pa.array([keys[bucket]], pa.int64()), pa.array([message], pa.binary())]
         yield pa.RecordBatch.from_arrays(columns, _PACKED.names)
 
 

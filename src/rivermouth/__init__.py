@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rivermouth.spark.aggregate import aggregate, late
     from rivermouth.spark.correcting import correct
     from rivermouth.spark.exact.job import exact
+    from rivermouth.spark.join_streams import join_interval, join_window
     from rivermouth.spark.join_table import join_table
     from rivermouth.spark.snapshotting import snapshot
     from rivermouth.spec.aggregates import (
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
         touches,
         within,
     )
+    from rivermouth.spec.grids import grid
     from rivermouth.spec.slack import fixed, max_delay, quality
     from rivermouth.spec.summaries import summary
     from rivermouth.spec.windows import sliding, tumbling
@@ -63,6 +65,8 @@ _HOMES = {
     **dict.fromkeys(("aggregate", "late"), "rivermouth.spark.aggregate"),
     "correct": "rivermouth.spark.correcting",
     "exact": "rivermouth.spark.exact.job",
+    "grid": "rivermouth.spec.grids",
+    **dict.fromkeys(("join_interval", "join_window"), "rivermouth.spark.join_streams"),
     "join_table": "rivermouth.spark.join_table",
     "metrics": "rivermouth.observe.metrics",
     "snapshot": "rivermouth.spark.snapshotting",
@@ -114,9 +118,12 @@ __all__ = [
     "external",
     "fixed",
     "full",
+    "grid",
     "incremental",
     "intersects",
+    "join_interval",
     "join_table",
+    "join_window",
     "late",
     "max",
     "max_delay",

@@ -314,3 +314,10 @@ def test_a_batch_frame_is_one_step_over_everything():
     rows = buckets.feed(left((1, 0, 0, 0), (2, 900, 5, 5)), right((7, 4, 0, 1)), last=True)
     assert sorted((row["l"], row["r"]) for row in rows) == [(1, 7), (2, None)]
     assert buckets.stores == [{}, {}]
+
+
+def test_where_rows_live_does_not_change():
+    """A checkpoint's rows are found where they were left, by every process and version."""
+    spots = left((1, 0, 0, 0), (2, 5, 90, -3), (3, 9, -1e6, 7))
+    assert near(buckets=16).routed(0, spots).bucket.tolist() == [0, 6, 2]
+    assert near(buckets=16, spread=4).routed(0, spots).bucket.tolist() == [0, 6, 5]

@@ -23,11 +23,11 @@ lonlat = st.tuples(
 )
 
 
-def built(found, limit, *, sphere=False):
+def built(found, limit, *, sphere=False, width=4):
     x, y, time, code = (np.array(part) for part in zip(*found, strict=True)) if found else [[]] * 4
     return strips.build(
         np.asarray(x, float), np.asarray(y, float), np.asarray(time, np.int64),
-        np.asarray(code, np.int64), np.arange(len(found)), limit=limit, sphere=sphere,
+        np.asarray(code, np.int64), limit=limit, sphere=sphere, width=width,
     )  # fmt: skip
 
 

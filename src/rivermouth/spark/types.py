@@ -84,6 +84,11 @@ def to_arrow(kind: t.DataType, *, where: str, column: str) -> pa.DataType:
         return pa.struct(
             [(part.name, to_arrow(part.dataType, where=where, column=column)) for part in kind]
         )
+    if isinstance(kind, t.MapType):
+        parts = (
+            to_arrow(part, where=where, column=column) for part in (kind.keyType, kind.valueType)
+        )
+        return pa.map_(*parts)
     if kind in _ARROW_OF:
         return _ARROW_OF[kind]
     raise ColumnError(

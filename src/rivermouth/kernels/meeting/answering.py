@@ -18,13 +18,15 @@ from rivermouth.kernels.meeting.pairing import pairs
 from rivermouth.kernels.meeting.routing import Routing, owners
 from rivermouth.kernels.meeting.runs import Run
 from rivermouth.kernels.meeting.shelf import Shelf, Store
-from rivermouth.kernels.meeting.times import Interval, Span, Windows
+from rivermouth.kernels.meeting.times import BEGIN, END, Interval, Span, Windows
 from rivermouth.kernels.tree import nearest_of
 from rivermouth.spec.conditions import Nearest
 
 Ints = npt.NDArray[np.int64]
-#: the new rows of either side, by the bin that they belong to
-Fresh = list[list[tuple[int, Run]]]
+
+_IN_WINDOWS = 1 << 22  # rows times windows that are looked at together
+#: the new rows of either side
+Fresh = tuple[Run | None, Run | None]
 
 
 @dataclass
@@ -54,38 +56,50 @@ class Answers:
     def given(self, fresh: Fresh, before: int, now: int) -> Iterator[pa.Table]:
         """All that can be said when `fresh` has come and the clock goes from `before` to `now`.
 
-        The fresh rows are held afterwards.
+        Those of the fresh rows that may still be asked for are held afterwards.
         """
-        when, waits = self.meeting.when, self.meeting.waits
-        if not waits:
-            yield from self._meetings(fresh)
-        for side in (LEFT, RIGHT):
-            for number, run in fresh[side]:
-                self.shelves[side].add(number, run)
-        if not waits and self.meeting.how == "inner":
+        meeting = self.meeting
+        if meeting.is_nearest:
+            self._hold(fresh, BEGIN)  # in bins, for their order decides between equals
+            yield from self._closed_nearest((None, None), before, now)
             return
-        if isinstance(when, Windows):
-            yield from self._closed_windows(when, before, now)
-        else:
-            yield from self._closed_rows(when, before, now)
+        if not meeting.waits:
+            yield from self._meetings(fresh)
+        if isinstance(meeting.when, Windows):
+            if meeting.waits or meeting.how == "left":
+                yield from self._closed_windows(meeting.when, fresh, before, now)
+        elif meeting.how == "left":
+            yield from self._closed_rows(meeting.when, fresh, before, now)
+        self._hold(fresh, now)
+
+    def _hold(self, fresh: Fresh, now: int) -> None:
+        for shelf, run, keep in zip(self.shelves, fresh, self.meeting.keeps, strict=True):
+            if run is not None:
+                shelf.put(run.between(now - keep, END))
+
+    def _runs(self, side: int, fresh: Fresh, first: int, last: int) -> Iterator[Run]:
+        """All rows that may have times in [first, last], in runs."""
+        yield from self.shelves[side].runs(self.store, first, last)
+        new = fresh[side]
+        if new is not None:
+            yield new
 
     # -- as soon as both rows are there
 
     def _meetings(self, fresh: Fresh) -> Iterator[pa.Table]:
         """Pairs of which one row or both are new."""
-        left, right = self.shelves
+        left, right = fresh
         span, turned = self.meeting.when.span, self.meeting.when.turned
-        new = [run for _, run in fresh[RIGHT]]
-        for _, run in fresh[LEFT]:
-            old = right.runs(self.store, run.first + span.lower, run.last + span.upper)
-            for other in (*old, *new):
-                for li, ri, seen in pairs(run, other, span):
-                    yield from self._met(run, li, other, ri, seen)
-        for run in new:
-            old = left.runs(self.store, run.first + turned.lower, run.last + turned.upper)
-            for other in old:
-                for ri, li, seen in pairs(run, other, turned):
-                    yield from self._met(other, li, run, ri, seen)
+        if left is not None and len(left):
+            first, last = left.first + span.lower, left.last + span.upper
+            for other in self._runs(RIGHT, fresh, first, last):
+                for li, ri, seen in pairs(left, other, span):
+                    yield from self._met(left, li, other, ri, seen)
+        if right is not None and len(right):
+            first, last = right.first + turned.lower, right.last + turned.upper
+            for other in self.shelves[LEFT].runs(self.store, first, last):
+                for ri, li, seen in pairs(right, other, turned):
+                    yield from self._met(other, li, right, ri, seen)
 
     def _met(self, left: Run, li: Ints, right: Run, ri: Ints, seen: int) -> Iterator[pa.Table]:
         li, ri = self._owned(left, li, right, ri, seen)
@@ -107,44 +121,68 @@ class Answers:
 
     # -- when the clock has passed all that a row may meet
 
-    def _closed_rows(self, when: Interval, before: int, now: int) -> Iterator[pa.Table]:
-        """Left rows whose interval the clock has passed in this step."""
+    def _closed_rows(
+        self, when: Interval, fresh: Fresh, before: int, now: int
+    ) -> Iterator[pa.Table]:
+        """Left rows whose interval the clock has passed in this step and that met nothing."""
         first, last = before - when.wait, now - when.wait - 1
-        for run in self.shelves[LEFT].runs(self.store, first, last):
-            closed = run.between(first, last)
-            if not len(closed):
-                continue
-            found = closed.found
-            if self.meeting.is_nearest:
-                found = yield from self._nearest(closed, when.span, None)
-            if self.meeting.how == "left":
-                yield from self._lonely(closed, ~found, None)
+        for run in self._runs(LEFT, fresh, first, last):
+            closed = (run.times >= first) & (run.times <= last)
+            yield from self._lonely(run, np.flatnonzero(closed & ~run.found), None)
 
-    def _closed_windows(self, when: Windows, before: int, now: int) -> Iterator[pa.Table]:
-        """The windows that the clock has passed in this step, one after the other."""
-        for start in self.shelves[LEFT].windows(when, before, now):
-            last = start + when.size - 1
-            span = when.span._replace(first=start, last=last)
-            for run in self.shelves[LEFT].runs(self.store, start, last):
-                left = run.between(start, last)
-                if not len(left):
-                    continue
-                answer = self._nearest if self.meeting.is_nearest else self._window
-                found = yield from answer(left, span, start)
-                if self.meeting.how == "left":
-                    yield from self._lonely(left, ~found, start)
+    def _closed_windows(
+        self, when: Windows, fresh: Fresh, before: int, now: int
+    ) -> Iterator[pa.Table]:
+        """The pairs of windows that the clock has passed in this step, and rows without one."""
+        first, last = when.times(before, now)
+        for run in self._runs(LEFT, fresh, first, last):
+            inside = run.between(first, last)
+            if len(inside) and when.any_closes(inside.first, inside.last, before, now):
+                for left in inside.pieces(_IN_WINDOWS // when.most):
+                    yield from self._closed_in(when, left, fresh, before, now)
 
-    def _window(self, left: Run, span: Span, start: int) -> Generator[pa.Table, None, Bools]:
-        """The pairs of one window, unless they were told already; which left rows have one."""
-        found = np.zeros(len(left), dtype=bool)
-        for right in self.shelves[RIGHT].runs(self.store, span.first, span.last):
+    def _closed_in(
+        self, when: Windows, left: Run, fresh: Fresh, before: int, now: int
+    ) -> Iterator[pa.Table]:
+        first, last = when.times(before, now)
+        span = when.span._replace(first=first, last=last)
+        alone = Alone(when, left.times) if self.meeting.how == "left" else None
+        for right in self._runs(RIGHT, fresh, first, last):
             for li, ri, seen in pairs(left, right, span):
                 li, ri = self._owned(left, li, right, ri, seen)
-                found[li] = True
+                pair, starts = when.shared(left.times[li], right.times[ri])
+                closes = when.closes(starts, before, now)
+                pair, starts = pair[closes], starts[closes]
+                if alone is not None:
+                    alone.met(li[pair], starts)
                 if self.meeting.waits:
-                    self.counts["pairs"] += len(li)
-                    yield from self.out.pairs(left, li, right, ri, starts=np.full(len(li), start))
-        return found
+                    self.counts["pairs"] += len(pair)
+                    yield from self.out.pairs(left, li[pair], right, ri[pair], starts=starts)
+        if alone is not None:
+            yield from self._lonely(left, *alone.rest(before, now))
+
+    def _closed_nearest(self, fresh: Fresh, before: int, now: int) -> Iterator[pa.Table]:
+        """The nearest of rows whose interval or window the clock has passed in this step."""
+        when = self.meeting.when
+        if isinstance(when, Interval):
+            spans = [(before - when.wait, now - when.wait - 1, when.span, None)]
+        else:
+            held = {start for ends in self.shelves[LEFT].spans() for start in when.over(*ends)}
+            due = np.array(sorted(held), dtype=np.int64)
+            spans = [
+                (start, start + when.size - 1,
+                 when.span._replace(first=start, last=start + when.size - 1), start)
+                for start in due[when.closes(due, before, now)].tolist()
+            ]  # fmt: skip
+        for first, last, span, start in spans:
+            for run in self._runs(LEFT, fresh, first, last):
+                left = run.between(first, last)
+                if len(left):
+                    found = yield from self._nearest(left, span, start)
+                    if self.meeting.how == "left":
+                        rows = np.flatnonzero(~found)
+                        starts = None if start is None else np.full(len(rows), start)
+                        yield from self._lonely(left, rows, starts)
 
     def _nearest(
         self, left: Run, span: Span, start: int | None
@@ -176,8 +214,32 @@ class Answers:
             )  # fmt: skip
         return found
 
-    def _lonely(self, left: Run, alone: Bools, start: int | None) -> Iterator[pa.Table]:
-        rows = np.flatnonzero(alone)
+    def _lonely(self, left: Run, rows: Ints, starts: Ints | None) -> Iterator[pa.Table]:
         self.counts["lonely"] += len(rows)
-        starts = None if start is None else np.full(len(rows), start)
         yield from self.out.lonely(left, rows, starts=starts)
+
+
+class Alone:
+    """Which rows have met nothing in which of their windows.
+
+    Parameters
+    ----------
+    when, times
+        The windows, and the rows' times.
+    """
+
+    def __init__(self, when: Windows, times: Ints) -> None:
+        self._when, self._times = when, times
+        self._oldest = (times - when.size) // when.every + 1
+        self._met = np.zeros((len(times), when.most), dtype=bool)
+
+    def met(self, rows: Ints, starts: Ints) -> None:
+        """Note that these rows have met others in these of their windows."""
+        self._met[rows, starts // self._when.every - self._oldest[rows]] = True
+
+    def rest(self, before: int, now: int) -> tuple[Ints, Ints]:
+        """The rows that are alone in a window which ends after `before`, not after `now`."""
+        rows, starts = self._when.shared(self._times, self._times)
+        alone = ~self._met[rows, starts // self._when.every - self._oldest[rows]]
+        alone &= self._when.closes(starts, before, now)
+        return rows[alone], starts[alone]

@@ -97,7 +97,7 @@ def routing(
 def grown(boxes: Floats, reach: float) -> Floats:
     """Boxes that reach farther to all sides, by a little more than asked for rather than less."""
     axes = boxes.shape[1] // 2
-    slack = np.abs(boxes) * _ROUNDING + (reach * (1.0 + SLACK) + (TINY if reach else 0.0))
+    slack = np.abs(boxes) * _ROUNDING + (reach * (1.0 + SLACK) + TINY)
     return np.concatenate([boxes[:, :axes] - slack[:, :axes], boxes[:, axes:] + slack[:, axes:]], 1)
 
 
@@ -143,7 +143,7 @@ class MeetingRouter:
 
     def route(self, batch: pa.RecordBatch, now: int) -> Routed:
         """The rows with their buckets, and those that cannot take part."""
-        if batch.schema != self._schema:
+        if not batch.schema.equals(self._schema, check_metadata=True):
             batch = batch.cast(self._schema)
         why, times = self._judged(batch, now)
         lone = np.isin(why, (NO_PLACE, NO_KEY)) if self._keeps else np.zeros(len(why), dtype=bool)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -92,8 +92,8 @@ class Run:
         place = self.meeting.place
         assert isinstance(place, Near)
         return strips.build(
-            *self.places.xy, self.times, self.codes, np.arange(len(self)),
-            limit=place.limit, sphere=place.metric == "sphere",
+            *self.places.xy, self.times, self.codes, limit=place.limit,
+            sphere=place.metric == "sphere", width=self.meeting.when.slot,
         )  # fmt: skip
 
     @cached_property
@@ -129,9 +129,17 @@ class Run:
         """These rows as a run of their own."""
         return Run(self.meeting, self.side, self.rows.take(pa.array(rows)), self.found[rows])
 
+    def pieces(self, most: int) -> Iterator[Run]:
+        """The run in pieces of at most `most` rows, itself where it is no longer."""
+        if len(self) <= most:
+            yield self
+            return
+        for begin in range(0, len(self), max(1, most)):
+            yield self.take(np.arange(begin, min(begin + max(1, most), len(self))))
+
     def between(self, first: int, last: int) -> Run:
         """The rows whose time lies in [first, last]: the run itself where all do."""
-        if first <= self.first and self.last <= last:
+        if not len(self) or (first <= self.first and self.last <= last):
             return self
         return self.take(np.flatnonzero((self.times >= first) & (self.times <= last)))
 

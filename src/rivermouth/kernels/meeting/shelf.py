@@ -18,7 +18,6 @@ from rivermouth.kernels.geometry import Bools
 from rivermouth.kernels.meeting.asked import LEFT, Meeting
 from rivermouth.kernels.meeting.nearest import ordered
 from rivermouth.kernels.meeting.runs import Run, joined
-from rivermouth.kernels.meeting.times import Windows
 from rivermouth.kernels.packing import decode, encode
 from rivermouth.kernels.sorting import stable_order
 
@@ -99,21 +98,25 @@ class Shelf:
         """Where the oldest bin begins, in microseconds since 1970; there must be one."""
         return min(self._bins) * self._meeting.bin
 
-    def cut(self, rows: Run) -> list[tuple[int, Run]]:
+    def put(self, rows: Run) -> None:
+        """Hold rows, each in its bin."""
+        for number, run in self._cut(rows):
+            self._add(number, run)
+
+    def _cut(self, rows: Run) -> list[tuple[int, Run]]:
         """Rows by the bin that they belong to."""
         if not len(rows):
             return []
         number = rows.times // self._meeting.bin
-        low, high = int(number.min()), int(number.max())
-        if low == high:
-            return [(low, rows)]
+        if number.min() == number.max():
+            return [(int(number[0]), rows)]
         names, place = np.unique(number, return_inverse=True)
         order, start = stable_order(place, len(names))
         return [
             (int(name), rows.take(order[start[k] : start[k + 1]])) for k, name in enumerate(names)
         ]
 
-    def add(self, number: int, run: Run) -> None:
+    def _add(self, number: int, run: Run) -> None:
         """Hold a run in its bin. Runs of about one size become one, so that few must be asked."""
         held = self._bins.setdefault(number, Bin(runs=[]))
         held.rows += len(run)
@@ -138,15 +141,10 @@ class Shelf:
                 held.in_order = ordered(self._read(store, number))
             yield held.in_order
 
-    def windows(self, when: Windows, before: int, now: int) -> list[int]:
-        """The starts of the windows that may hold rows and end after `before`, not after `now`."""
+    def spans(self) -> list[tuple[int, int]]:
+        """The first and last time that each bin can hold, oldest bin first."""
         width = self._meeting.bin
-        starts = {
-            k * when.every
-            for number in self._bins
-            for k in when.over(number * width, (number + 1) * width - 1)
-        }
-        return sorted(start for start in starts if before < start + when.size <= now)
+        return [(number * width, (number + 1) * width - 1) for number in sorted(self._bins)]
 
     def _between(self, first: int, last: int) -> list[int]:
         low, high = first // self._meeting.bin, last // self._meeting.bin

@@ -76,15 +76,13 @@ class MeetingStepper:
         """Take in what has arrived and give what can be said now."""
         held: Held = hint.pop(_HINT, None) or self._opened(store)
         yield from self._set_aside(arrivals)
-        fresh = []
-        for side in (LEFT, RIGHT):
-            run = yield from self._admitted(arrivals.sides[side], side, held.reached)
-            fresh.append([] if run is None else held.shelves[side].cut(run))
+        left = yield from self._admitted(arrivals.sides[LEFT], LEFT, held.reached)
+        right = yield from self._admitted(arrivals.sides[RIGHT], RIGHT, held.reached)
         before, now = held.reached, self._moved(held, arrivals)
         answers = Answers(
             self._meeting, self._routing, self._bucket, store, held.shelves, self._out, self._counts
         )
-        yield from answers.given(fresh, before, now)
+        yield from answers.given((left, right), before, now)
         yield from self._out.rest()
         self._let_go(store, held, now)
         if not arrivals.last:

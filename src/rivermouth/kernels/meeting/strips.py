@@ -1,9 +1,9 @@
 """Points near points in a range of time, both sides sorted: the join of many with many.
 
-Points are cut into horizontal strips about as high as the distance asked for, and lie in each
-strip from left to right. What is near a point lies in three strips at most, in one run of each,
-so that both sides are read nearly in the order in which they lie in memory. Rows must also have
-the same code (what `rm.equal` compares); the code is the first thing they are sorted by.
+Points are cut by their code (what `rm.equal` compares), by slots of time about as long as the
+range asked for, and by horizontal strips about as high as the distance asked for; in each strip
+they lie from left to right. What is near a point lies in a few strips of two or three slots, in
+one piece of each, so that both sides are read nearly in the order in which they lie in memory.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from rivermouth.kernels.closeness import SLACK, apart, core, exact, reach
+from rivermouth.kernels.closeness import SLACK, TINY, apart, core, exact, reach
 from rivermouth.kernels.geometry import Floats
 from rivermouth.kernels.meeting.times import Span
 from rivermouth.kernels.sphere import RADIUS, unit_vectors
@@ -41,8 +41,11 @@ class Strips:
         How far to the right it lies: x, or the longitude brought to [-180, 180).
     time, xy, position
         Its time, its place as it came, and its place in the space of chords (see `closeness`).
-    code, strip, start
-        Of each strip that holds points: its code, its number and where its points start.
+    code, slot, strip, start
+        Of each strip that holds points: its code, its slot of time, its number, and where its
+        points start.
+    width
+        The length of a slot.
     """
 
     row: Ints
@@ -51,8 +54,10 @@ class Strips:
     xy: Floats
     position: Floats
     code: Ints
+    slot: Ints
     strip: Ints
     start: Ints
+    width: int
 
     @property
     def is_sphere(self) -> bool:
@@ -61,21 +66,28 @@ class Strips:
 
 
 def build(
-    x: Floats, y: Floats, time: Ints, code: Ints, row: Ints, *, limit: float, sphere: bool
+    x: Floats,
+    y: Floats,
+    time: Ints,
+    code: Ints,
+    *,
+    limit: float,
+    sphere: bool,
+    width: int,
 ) -> Strips:
-    """Finite points, each with its row, in strips for distances of up to `limit`."""
+    """Finite points in strips for distances of up to `limit`, in slots of `width`."""
     along = np.mod(x + 180.0, _AROUND) - 180.0 if sphere else x
-    strip = _strip_of(y, _height(limit, sphere))
-    order = np.lexsort((along, strip, code))
-    code, strip = code[order], strip[order]
+    strip, slot = _strip_of(y, _height(limit, sphere)), time // width
+    order = np.lexsort((along, strip, slot, code))
+    code, slot, strip = code[order], slot[order], strip[order]
     begins = np.ones(len(order), dtype=bool)
-    begins[1:] = (np.diff(code) != 0) | (np.diff(strip) != 0)
+    begins[1:] = (np.diff(code) != 0) | (np.diff(slot) != 0) | (np.diff(strip) != 0)
     first = np.flatnonzero(begins)
     xy = np.column_stack([x[order], y[order]])
     position = unit_vectors(xy[:, 0], xy[:, 1]) if sphere else xy
     return Strips(
-        row[order], along[order], time[order], xy, np.ascontiguousarray(position),
-        code[first], strip[first], np.append(first, len(order)),
+        order, along[order], time[order], xy, np.ascontiguousarray(position),
+        code[first], slot[first], strip[first], np.append(first, len(order)), width,
     )  # fmt: skip
 
 
@@ -87,19 +99,17 @@ def meet(
     Both must have been built for this `limit` and have their codes from one place.
     """
     sphere, at = asking.is_sphere, 0
-    up = _height(limit, sphere) * (1.0 + SLACK)
-    y = asking.xy[:, 1]
-    slack = np.abs(y) * _ROUNDING
-    height = _height(limit, sphere)
-    low, high = _strip_of(y - up - slack, height), _strip_of(y + up + slack, height)
+    height, y = _height(limit, sphere), asking.xy[:, 1]
+    up = height * (1.0 + SLACK) + np.abs(y) * _ROUNDING + TINY
+    low, high = _strip_of(y - up, height), _strip_of(y + up, height)
     code = np.repeat(asking.code, np.diff(asking.start))
     wide = _wide(asking, limit)
     buffers = np.empty((2, most + len(held.row)), np.int64)
     while at < len(asking.row):
         at, count, seen = _meet(
             at, most, buffers, code, asking.x, wide, low, high, asking.time, asking.xy,
-            asking.position, held.code, held.strip, held.start, held.x, held.time, held.xy,
-            held.position, limit, *span, sphere,
+            asking.position, held.code, held.slot, held.strip, held.start, held.x, held.time,
+            held.xy, held.position, held.width, limit, *span, sphere,
         )  # fmt: skip
         yield asking.row[buffers[0, :count]], held.row[buffers[1, :count]], seen
 
@@ -117,7 +127,7 @@ def _strip_of(y: Floats, height: float) -> Ints:
 def _wide(asking: Strips, limit: float) -> Floats:
     """How far to the left and right of each point others can lie within `limit`."""
     if not asking.is_sphere:
-        return limit * (1.0 + SLACK) + np.abs(asking.x) * _ROUNDING
+        return limit * (1.0 + SLACK) + np.abs(asking.x) * _ROUNDING + TINY
     angle = limit / RADIUS * (1.0 + SLACK) + SLACK
     latitude = np.radians(np.abs(asking.xy[:, 1]))
     by_pole = latitude + angle >= math.pi / 2
@@ -128,19 +138,22 @@ def _wide(asking: Strips, limit: float) -> Floats:
 
 
 @numba.njit(cache=True)
-def _find(code: Ints, strip: Ints, wanted_code: int, wanted: int) -> int:
-    """The first strip that is not before this one."""
-    low, high = 0, len(code)
-    while low < high:
-        middle = (low + high) // 2
-        before = code[middle] < wanted_code or (
-            code[middle] == wanted_code and strip[middle] < wanted
-        )
-        if before:
-            low = middle + 1
+def _find(code: Ints, slot: Ints, strip: Ints, wanted: int, at: int, low: int) -> int:
+    """The first strip that is not before strip `low` of slot `at` of code `wanted`."""
+    first, last = 0, len(code)
+    while first < last:
+        middle = (first + last) // 2
+        if code[middle] != wanted:
+            before = code[middle] < wanted
+        elif slot[middle] != at:
+            before = slot[middle] < at
         else:
-            high = middle
-    return low
+            before = strip[middle] < low
+        if before:
+            first = middle + 1
+        else:
+            last = middle
+    return first
 
 
 @numba.njit(cache=True)
@@ -156,46 +169,56 @@ def _from(x: Floats, low: int, high: int, value: float) -> int:
 
 
 @numba.njit(cache=True)
+def _ranges(x: float, wide: float, sphere: bool) -> tuple[tuple[float, float], ...]:
+    """Where to look in a strip; on the sphere also beyond the antimeridian. Empty ones end first.
+
+    A range of three: what reaches over one edge comes in at the other.
+    """
+    left, right = x - wide, x + wide
+    nothing = (np.inf, -np.inf)
+    if not sphere or wide >= 180.0:
+        return (left, right), nothing, nothing
+    over = (left + 360.0, np.inf) if left < -180.0 else nothing
+    under = (-np.inf, right - 360.0) if right >= 180.0 else nothing
+    return (left, right), over, under
+
+
+@numba.njit(cache=True)
 def _meet(
     q: int, most: int, buffers: Ints,
     code: Ints, x: Floats, wide: Floats, low: Ints, high: Ints, time: Ints, xy: Floats,
-    position: Floats, strip_code: Ints, strip: Ints, start: Ints, other_x: Floats,
-    other_time: Ints, other_xy: Floats, other: Floats,
+    position: Floats, strip_code: Ints, slot: Ints, strip: Ints, start: Ints, other_x: Floats,
+    other_time: Ints, other_xy: Floats, other: Floats, width: int,
     limit: float, lower: int, upper: int, first: int, last: int, sphere: bool,
 ) -> tuple[int, int, int]:  # fmt: skip
     """Fill the buffers from query `q` on: where it stopped, how many pairs, how many seen."""
     dims = position.shape[1]
     far, near = reach(limit, dims), core(limit, dims)
-    count, seen, known, at = 0, 0, -1, 0
+    count, seen = 0, 0
     while q < len(x) and count < most:
-        if known < 0 or code[known] != code[q] or low[known] != low[q]:
-            at = _find(strip_code, strip, code[q], low[q])
-        known = q
-        s = at
-        while s < len(strip) and strip_code[s] == code[q] and strip[s] <= high[q]:
-            left, right = x[q] - wide[q], x[q] + wide[q]
-            for turn in range(3 if sphere else 1):
-                # the same range once around the sphere, where it reaches over the antimeridian
-                if turn == 1:
-                    if left >= -180.0 or wide[q] >= 180.0:
+        earliest, latest = max(time[q] + lower, first), min(time[q] + upper, last)
+        for at in range(earliest // width, latest // width + 1):
+            s = _find(strip_code, slot, strip, code[q], at, low[q])
+            while (
+                s < len(strip)
+                and strip_code[s] == code[q]
+                and slot[s] == at
+                and strip[s] <= high[q]
+            ):
+                for begin, end in _ranges(x[q], wide[q], sphere):
+                    if begin > end:
                         continue
-                    begin, end = left + 360.0, np.inf
-                elif turn == 2:
-                    if right < 180.0 or wide[q] >= 180.0:
-                        continue
-                    begin, end = -np.inf, right - 360.0
-                else:
-                    begin, end = left, right
-                p = _from(other_x, start[s], start[s + 1], begin)
-                while p < start[s + 1] and other_x[p] <= end:
-                    seen += 1
-                    later = other_time[p] - time[q]
-                    if lower <= later <= upper and first <= other_time[p] <= last:
-                        gap = apart(position, q, other, p)
-                        if gap <= far and (gap <= near or exact(xy, q, other_xy, p, dims) <= limit):
-                            buffers[0, count], buffers[1, count] = q, p
-                            count += 1
-                    p += 1
-            s += 1
+                    p = _from(other_x, start[s], start[s + 1], begin)
+                    while p < start[s + 1] and other_x[p] <= end:
+                        seen += 1
+                        if earliest <= other_time[p] <= latest:
+                            gap = apart(position, q, other, p)
+                            if gap <= far and (
+                                gap <= near or exact(xy, q, other_xy, p, dims) <= limit
+                            ):
+                                buffers[0, count], buffers[1, count] = q, p
+                                count += 1
+                        p += 1
+                s += 1
         q += 1
     return q, count, seen

@@ -68,6 +68,11 @@ class Interval:
         """A good length of bins: a quarter of the interval."""
         return max((self.upper - self.lower) // _BINS, _SHORTEST)
 
+    @property
+    def slot(self) -> int:
+        """A good length of slots: a row's partners lie in two of them."""
+        return max(self.upper - self.lower, _SHORTEST)
+
 
 @dataclass(frozen=True)
 class Windows:
@@ -101,6 +106,11 @@ class Windows:
         """A good length of bins: that of the step from window to window, or a few of them."""
         return self.every * max(1, self.size // self.every // (2 * _BINS))
 
+    @property
+    def slot(self) -> int:
+        """A good length of slots: that of the windows."""
+        return self.size
+
     def shared(self, one: Ints, other: Ints) -> tuple[Ints, Ints]:
         """For pairs of times: which of them share a window, repeated, and each window's start.
 
@@ -116,11 +126,31 @@ class Windows:
         return pair, (first[pair] + np.arange(len(pair)) - begun[pair]) * self.every
 
     def over(self, first: int, last: int) -> range:
-        """The numbers of the windows that hold a time in [first, last].
+        """The starts of the windows that hold a time in [first, last].
 
         Examples
         --------
         >>> list(Windows(10, 5).over(4, 5))
-        [-1, 0, 1]
+        [-5, 0, 5]
         """
-        return range((first - self.size) // self.every + 1, last // self.every + 1)
+        oldest, newest = (first - self.size) // self.every + 1, last // self.every
+        return range(oldest * self.every, newest * self.every + 1, self.every)
+
+    def times(self, before: int, now: int) -> tuple[int, int]:
+        """The times that windows may hold which end after `before` and not after `now`."""
+        return before - self.size + 1, now - 1
+
+    @property
+    def most(self) -> int:
+        """How many windows hold one time, at most."""
+        return -(-self.size // self.every)
+
+    def any_closes(self, first: int, last: int, before: int, now: int) -> bool:
+        """Whether a window that holds a time in [first, last] ends after `before`, by `now`."""
+        oldest = max(first - self.size, before - self.size) // self.every + 1
+        return oldest <= min(last, now - self.size) // self.every
+
+    def closes(self, starts: Ints, before: int, now: int) -> npt.NDArray[np.bool_]:
+        """Which windows end after `before`, and not after `now`."""
+        ends = starts + self.size
+        return np.asarray((ends > before) & (ends <= now))

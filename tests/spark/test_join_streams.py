@@ -1,0 +1,289 @@
+"""join_interval and join_window on Spark: one test body, two engines, the slow oracle beside it."""
+
+import datetime as dt
+import functools
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import shapely
+from pyspark.sql import functions as F
+
+import rivermouth as rm
+from rivermouth.errors import RivermouthError
+from rivermouth.testing import assert_same_rows, frame, replay, rows, stream
+from rivermouth.testing import meetings as oracle
+from shapes import pool
+
+pytestmark = pytest.mark.spark
+
+COUNT = 40
+NOON = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
+LEFT = pa.schema(
+    [("l", pa.int64()), ("t", pa.timestamp("us", "UTC")), ("x", pa.float64()), ("y", pa.float64()),
+     ("a", pa.binary()), ("key", pa.int32())]
+)  # fmt: skip
+RIGHT = pa.schema(
+    [("r", pa.int64()), ("u", pa.timestamp("us", "UTC")), ("v", pa.float64()), ("w", pa.float64()),
+     ("b", pa.binary()), ("k", pa.int64())]
+)  # fmt: skip
+CASES = {
+    "metres": rm.dwithin(rm.point("x", "y"), rm.point("v", "w"), meters=150_000.5),
+    "plane & equal": rm.dwithin(rm.point("x", "y"), rm.point("v", "w"), distance=2)
+    & rm.equal({"key": "k"}),
+    "shapes": rm.intersects("a", "b"),
+    "nearest": rm.nearest(rm.point("x", "y"), rm.point("v", "w"), k=2),
+    "nearest shape": rm.nearest("a", "b", distance=2),
+}
+BETWEEN = ("-40 seconds", "20 seconds")
+WINDOW = rm.sliding("60 seconds", every="30 seconds")
+COLUMNS = {"r": "r", "seen": "u"}
+
+
+def made(names, seed):
+    """Rows in disorder of at most 30 seconds; the last, a day later, moves the clock past all."""
+    rng = np.random.default_rng(seed)
+    shapes = pool(seed, COUNT)
+    times = rng.integers(0, 300, COUNT)
+    order = np.argsort(times + rng.integers(0, 30, COUNT), kind="stable")
+    found = [
+        {
+            names[0]: int(n),
+            names[1]: None if n == 7 else NOON + dt.timedelta(seconds=int(times[n])),
+            names[2]: None if n == 5 else float(rng.integers(0, 9)) + n / 1000,
+            names[3]: float(rng.integers(0, 9)),
+            names[4]: None if shapes[n] is None else shapes[n].wkb,
+            names[5]: int(rng.integers(0, 3)),
+        }
+        for n in order
+    ]
+    last = [900 + seed, NOON + dt.timedelta(days=1), 80.0 * seed - 120, 80.0, None, 9]
+    return [*found, dict(zip(names, last, strict=True))]
+
+
+@pytest.fixture(scope="module")
+def sides():
+    return made(LEFT.names, 1), made(RIGHT.names, 2)
+
+
+def frames(spark, engine, sides):
+    found = []
+    for part, schema in zip(sides, (LEFT, RIGHT), strict=True):
+        batch = spark.createDataFrame(pa.Table.from_pylist(part, schema))
+        found.append(batch if engine == "batch" else replay(batch, cuts=[15, 10, COUNT - 25, 1]))
+    return found
+
+
+def without_last(found):
+    """The row that moves the clock waits for its own partners in a stream, and ends a batch."""
+    return [
+        {**row, **({"distance": round(row["distance"], 6)} if row.get("distance") else {})}
+        for row in found
+        if row["l"] != 901
+    ]
+
+
+def check(spark, engine, sides, join, truth, on, how):
+    asked = {"on": on, "time": ("t", "u"), "how": how, "columns": COLUMNS}
+    result = join(
+        *frames(spark, engine, sides),
+        **asked, lateness="30 seconds", grid=rm.grid(buckets=3, bin="25 seconds", cell=None),
+    )  # fmt: skip
+    assert_same_rows(without_last(rows(result)), without_last(truth(*sides, **asked)))
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("engine", ["batch", "stream"])
+def test_intervals_equal_the_oracle(spark, engine, case, sides):
+    how = "inner" if case == "shapes" else "left"
+    join = functools.partial(rm.join_interval, between=BETWEEN)
+    truth = functools.partial(oracle.join_interval, between=BETWEEN)
+    check(spark, engine, sides, join, truth, CASES[case], how)
+
+
+@pytest.mark.parametrize("case", ["metres", "nearest shape"])
+@pytest.mark.parametrize("engine", ["batch", "stream"])
+def test_windows_equal_the_oracle(spark, engine, case, sides):
+    join = functools.partial(rm.join_window, window=WINDOW, early=case == "metres")
+    truth = functools.partial(oracle.join_window, window=WINDOW)
+    check(spark, engine, sides, join, truth, CASES[case], "left")
+
+
+CABS = """
+    cab | at timestamp        | x double | y double | zone
+    1   | 2026-01-01 12:00:00 | 0        | 0        | west
+    2   | 2026-01-01 12:00:30 | 0        | 1        | west
+    3   | 2026-01-01 12:03:00 | 0        | 1        | east
+"""
+NEAR = rm.dwithin(rm.point("x", "y"), rm.point("x", "y"), distance=1)
+
+
+@pytest.mark.parametrize(
+    "make", [frame, functools.partial(stream, cuts=1)], ids=["batch", "stream"]
+)
+def test_a_frame_is_joined_with_itself_and_the_result_with_others(spark, make, tmp_path):
+    """A self-join, its result joined with a stream, and that with a table."""
+    cabs = make(spark, CABS).withWatermark("at", "10 minutes")
+    pairs = rm.join_interval(
+        cabs, cabs, on=NEAR, time="at", between=("-1 minute", "1 minute"),
+        columns={"other": "cab"},
+    )  # fmt: skip
+    thrice = rm.join_interval(
+        pairs, make(spark, CABS), on=rm.equal({"other": "cab"}), time="at", lateness="10 minutes",
+        between=("-1 minute", "1 minute"), columns={"again": "at", "other_zone": "zone"},
+    )  # fmt: skip
+    table = tmp_path / "zones.parquet"
+    spark.createDataFrame([("west", 1)], "name string, rank long").toPandas().to_parquet(table)
+    ranked = rm.join_table(
+        thrice, rm.tables.parquet(table), on=rm.equal({"other_zone": "name"}), how="left"
+    )
+    found = sorted((row["cab"], row["other"], row["rank"]) for row in rows(ranked))
+    assert found == [("1", "1", 1), ("1", "2", 1), ("2", "1", 1), ("2", "2", 1), ("3", "3", None)]
+
+
+def test_times_without_a_zone_and_geometry_columns(spark):
+    shapes = [shapely.box(0, 0, 2, 2), shapely.Point(1, 1), shapely.Point(9, 9)]
+    listed = [(n, dt.datetime(2026, 1, 1, 12, n), bytearray(s.wkb)) for n, s in enumerate(shapes)]
+    both = spark.createDataFrame(listed, "id int, at timestamp_ntz, wkb binary").select(
+        "id", "at", F.expr("ST_GeomFromWKB(wkb, 4326)").alias("shape")
+    )
+    found = rm.join_window(
+        both, both, on=rm.intersects("shape", "shape"), time="at", window=rm.tumbling("1 hour"),
+        columns={"other": "id", "its": "shape"},
+    )  # fmt: skip
+    assert sorted((row["id"], row["other"]) for row in rows(found)) == [
+        (0, 0), (0, 1), (1, 0), (1, 1), (2, 2),
+    ]  # fmt: skip
+    assert rows(found)[0]["window_start"] == dt.datetime(2026, 1, 1, 12)
+
+
+def test_late_and_future_rows_come_if_asked_for_and_metrics_count_them(spark):
+    ahead = dt.datetime.now(dt.UTC) + dt.timedelta(days=400)
+    cabs = f"""
+    cab | at timestamp        | x double | y double
+    1   | 2026-01-01 12:00:00 | 0        | 0
+    2   | {ahead:%Y-%m-%d %H:%M:%S} | 0  | 0
+    3   | 2026-01-01 12:10:00 | 0        | 0
+    4   | 2026-01-01 12:08:00 | null     | 0
+    5   | 2026-01-01 12:08:59 | 0        | 0
+    6   | 2026-01-01 12:09:00 | 0        | 0
+    """
+    pairs = rm.join_interval(
+        stream(spark, cabs, cuts=3), stream(spark, cabs, cuts=3), on=NEAR, time="at", late="rows",
+        between=("-1 minute", "1 minute"), lateness="1 minute", columns={"other": "cab"},
+    )  # fmt: skip
+    query = pairs.writeStream.format("memory").queryName("late").trigger(availableNow=True).start()
+    query.awaitTermination()
+    found = spark.table("late").collect()
+    told = sorted((row["kind"], row["side"] or "", row["cab"] or row["other"]) for row in found)
+    assert told == [
+        ("future", "left", "2"), ("future", "right", "2"), ("late", "left", "5"),
+        ("late", "right", "5"), ("row", "", "1"), ("row", "", "3"), ("row", "", "3"),
+        ("row", "", "6"), ("row", "", "6"), ("set aside", "left", "4"),
+        ("set aside", "right", "4"),
+    ]  # fmt: skip
+    numbers = rm.metrics(query)["operators"]["join_interval"]
+    assert (numbers["rows_in"], numbers["late"], numbers["future"]) == (8, 2, 2)
+    assert numbers["set_aside"] == {"no place": 2}
+    assert numbers["counts"]["pairs"] == 5
+    assert numbers["counts"]["candidates"] >= 5
+    assert numbers["state"]["left_rows"] == 2
+    assert numbers["state"]["right_rows"] == 2 + 2 * (numbers["counts"]["copies"] > 0)
+    assert min(numbers["state"][f"left_{what}"] for what in ("bytes", "bins")) > 0
+    assert numbers["clock"] == 1_767_269_340_000_000  # 12:09, a minute before the newest
+    assert numbers["gauges"]["oldest_bin"]["min"] <= numbers["clock"]
+
+
+def test_a_restart_goes_on_with_other_partitions_and_refuses_other_buckets(spark, tmp_path):
+    from rivermouth.testing.results import StreamFailed
+
+    folder, kept = tmp_path / "stream", {"checkpointLocation": str(tmp_path / "checkpoint")}
+    head, *lines = CABS.strip().splitlines()
+    source = replay(frame(spark, "\n".join([head, *lines[:1]])), path=folder)
+
+    def pairs(buckets):
+        return rm.join_interval(
+            source, source, on=NEAR, time="at", between=("-1 minute", "1 minute"),
+            columns={"other": "cab"}, lateness="1 hour", grid=rm.grid(buckets=buckets),
+        )  # fmt: skip
+
+    assert len(rows(pairs(4), **kept)) == 1
+    more = replay(frame(spark, "\n".join([head, *lines[1:2]])), path=tmp_path / "more")
+    assert more.isStreaming
+    (tmp_path / "more" / "batch-000000.parquet").rename(folder / "later.parquet")
+    before = spark.conf.get("spark.sql.shuffle.partitions")
+    spark.conf.set("spark.sql.shuffle.partitions", "3")
+    try:
+        found = rows(pairs(4), **kept)
+    finally:
+        spark.conf.set("spark.sql.shuffle.partitions", before)
+    assert sorted((row["cab"], row["other"]) for row in found) == [
+        ("1", "2"),
+        ("2", "1"),
+        ("2", "2"),
+    ]
+    third = frame(spark, "\n".join([head, *lines[2:]]))
+    replay(third, path=tmp_path / "third")
+    (tmp_path / "third" / "batch-000000.parquet").rename(folder / "latest.parquet")
+    with pytest.raises(StreamFailed, match=r"its buckets is 4.*Give buckets=4"):
+        rows(pairs(2), **kept)
+
+
+WRONG = {
+    "disjoint": (
+        {"on": rm.disjoint("g", "g")},
+        r"two streams cannot be joined by shapes that do not meet; disjoint\('g', 'g'\)",
+    ),
+    "relate": ({"on": rm.relate("g", "g", "FF*FF****")}, "shapes that do not meet"),
+    "asof": ({"on": rm.asof("at", "at")}, "rm.between and rm.asof look up a table"),
+    "column": (
+        {"on": rm.within("f", "g")},
+        "on names column 'f', which is not among the left side",
+    ),
+    "time": ({"time": "cab"}, "time names column 'cab' of the left side, which is string"),
+    "two times": ({"time": ("at", "local")}, "'at' is timestamp, 'local' is timestamp_ntz"),
+    "clash": ({"columns": None}, "the result would have two columns .*Choose or rename the right"),
+    "clash of ours": (
+        {"on": rm.nearest("g", "g"), "columns": {"distance": "x"}},
+        "would have two columns 'distance'",
+    ),
+    "how": ({"how": "anti"}, r"how is 'anti'. Use one of \['inner', 'left'\]"),
+    "order": ({"between": ("0 seconds", "-1 second")}, "nothing lies between 0 seconds and -1"),
+    "open": ({"between": (None, "1 second")}, "between has an end that is open"),
+    "text": ({"between": "1 second"}, r"between is '1 second'. Give \(lower, upper\)"),
+    "late": ({"late": "drop"}, "late is 'drop'. Use 'count' or 'rows'"),
+    "families": ({"on": rm.equal({"cab": "x"})}, r"equal compares 'cab' \(string\) with 'x'"),
+    "cell": (
+        {"on": rm.nearest("g", "g"), "grid": rm.grid(cell=1)},
+        r"grid\(cell=\) has no meaning",
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def cabs(spark):
+    return frame(spark, CABS).withColumns(
+        {"g": F.lit(b"").cast("binary"), "local": F.col("at").cast("timestamp_ntz")}
+    )
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_makes_no_sense_is_said_at_definition(cabs, case):
+    asked, message = WRONG[case]
+    usual = {"on": NEAR, "time": "at", "between": ("-1 minute", "1 minute"), "columns": []}
+    with pytest.raises(RivermouthError, match=f"^join_interval.*{message}"):
+        rm.join_interval(cabs, cabs, **{**usual, **asked})
+
+
+def test_streams_must_say_how_late_rows_may_be(spark, cabs):
+    usual = {"on": NEAR, "time": "at", "columns": [], "window": rm.tumbling("1 minute")}
+    cabs_stream = stream(spark, CABS)
+    with pytest.raises(RivermouthError, match=r"how late rows may be is not said.*Give lateness="):
+        rm.join_window(cabs_stream, cabs_stream, **usual)
+    with pytest.raises(RivermouthError, match="only the left side is a stream"):
+        rm.join_window(cabs_stream, cabs, **usual)
+    with pytest.raises(RivermouthError, match="'1 minute' is not a window"):
+        rm.join_window(cabs, cabs, **{**usual, "window": "1 minute"})
+    nearest = rm.nearest(rm.point("x", "y"), rm.point("x", "y"))
+    with pytest.raises(RivermouthError, match=r"early=True with rm.nearest"):
+        rm.join_window(cabs, cabs, **{**usual, "on": nearest}, early=True)

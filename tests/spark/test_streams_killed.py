@@ -1,0 +1,88 @@
+"""A join of two streams killed again and again: each pair once in the end."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import rivermouth as rm
+from killing import KILLS, kill_and_finish, output
+from rivermouth.testing.meetings import join_interval
+
+pytestmark = pytest.mark.spark
+
+FILES, ROWS = 4 * KILLS + 8, 60  # a kill lets one to three batches pass
+ON = 'rm.dwithin(rm.point("x", "y"), rm.point("x", "y"), distance=1)'
+
+QUERY = f"""
+import sys
+import rivermouth as rm
+from rivermouth.testing import session
+
+folder = sys.argv[1]
+spark = session("killed", memory="1g")
+
+def read(side):
+    schema = f"{{side}} long, at timestamp, x double, y double"
+    source = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1)
+    return source.parquet(f"{{folder}}/{{side}}")
+
+joined = rm.join_interval(
+    read("l"), read("r"), on={ON}, time="at", between=("-20 seconds", "5 seconds"), how="left",
+    columns=["r"], lateness="5 seconds", grid=rm.grid(buckets=2),
+)
+query = (
+    joined.select("l", "r").writeStream.format("parquet").option("path", f"{{folder}}/out")
+    .option("checkpointLocation", f"{{folder}}/checkpoint").trigger(availableNow=True).start()
+)
+print("started", flush=True)
+query.awaitTermination()
+print("ended", flush=True)
+"""
+
+
+def side(name, seed):
+    """Ten seconds a file, out of order by up to five; the last row moves the clock past all."""
+    rng = np.random.default_rng(seed)
+    count = FILES * ROWS
+    seconds = np.arange(count) / ROWS * 10
+    arrived = np.argsort(seconds + rng.uniform(0, 4.9, count), kind="stable")
+    xy = rng.integers(0, 12, (count, 2)).astype(float)
+    table = pa.table(
+        {
+            name: pa.array(arrived),
+            "at": pa.array((seconds[arrived] * 1e6).astype(np.int64)).cast(
+                pa.timestamp("us", "UTC")
+            ),
+            "x": xy[arrived, 0],
+            "y": xy[arrived, 1],
+        }
+    )
+    last = {name: [-1], "at": [10**12], "x": [500.0 + seed], "y": [0.0]}
+    return pa.concat_tables([table, pa.table(last).cast(table.schema)])
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for name, seed in (("l", 1), ("r", 2)):
+        (tmp_path / name).mkdir()
+        rows = side(name, seed)
+        for number in range(FILES):
+            size = ROWS + 1 if number == FILES - 1 else ROWS
+            part = rows.slice(number * ROWS, size)
+            pq.write_table(part, tmp_path / name / f"{number:04}.parquet")
+    return tmp_path
+
+
+@pytest.mark.timeout(3600)
+def test_killed_again_and_again_each_pair_comes_once(folder):
+    kill_and_finish(QUERY, folder, seed=1)
+    sides = [side(name, seed).to_pylist() for name, seed in (("l", 1), ("r", 2))]
+    truth = join_interval(
+        *sides, on=eval(ON, {"rm": rm}), time="at", between=("-20 seconds", "5 seconds"),
+        how="left", columns=["r"],
+    )  # fmt: skip
+    expected = [(row["l"], row["r"]) for row in truth if row["l"] >= 0]
+    found = [(row["l"], row["r"]) for row in output(folder / "out")]
+    assert len(found) > 1000
+    assert sorted(found, key=str) == sorted(expected, key=str)

@@ -12,6 +12,8 @@ import matplotlib as mpl
 mpl.use("svg")
 import matplotlib.pyplot as plt
 
+from benchmarks import meeting_tables
+
 Document = Mapping[str, Any]
 OURS, OTHERS, PAPER = "#0b7a75", "#9aa5b1", "#d9822b"
 STYLE = {
@@ -149,4 +151,5 @@ PLOTS: dict[str, tuple[str, Callable[[Document], Any]]] = {
     "hit_ratios": ("cache_hits", hit_ratios),
     "recall_growth": ("recall", workload_growth),
     "traffic_growth": ("traffic", workload_growth),
+    "stream_stream_growth": ("stream_stream_growth", meeting_tables.growth_plot),
 }

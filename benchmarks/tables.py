@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import keyed_tables as keyed
+from benchmarks import meeting_tables as meeting
 from benchmarks.figures import Cells, Document, number, only, spread
 from benchmarks.harness import RESULTS, ROOT
 
@@ -33,6 +34,7 @@ PICTURES = {
     "recall_growth": "Time per 10,000 records against the rows of each table",
     "traffic_growth": "Time per 10,000 records against the rows of each table",
     "hit_ratios": "Hit ratio against the part of the keys that is held",
+    "stream_stream_growth": "Input rows per second against cores, interval, cell, bin and batch",
 }
 BLOCK = re.compile(r"(<!-- bench:(\w+) -->\n).*?(<!-- /bench -->)", re.DOTALL)
 
@@ -250,6 +252,9 @@ TABLES: dict[str, tuple[str, Callable[[Document], Cells]]] = {
     "recall_growth": ("recall", keyed.workload_growth),
     "traffic": ("traffic", keyed.workload),
     "traffic_growth": ("traffic", keyed.workload_growth),
+    "stream_stream": ("stream_stream", meeting.stream_stream),
+    "stream_stream_growth": ("stream_stream_growth", meeting.stream_stream_growth),
+    "stream_stream_latency": ("stream_stream_latency", meeting.stream_stream_latency),
 }
 
 
@@ -261,6 +266,8 @@ SCRIPTS = {
     "cache_hits": "cache",
     "cache_store": "cache",
     "figure13": "ordered",
+    "stream_stream_growth": "stream_stream",
+    "stream_stream_latency": "meeting_latency",
     "equality_latency": "latency --table keys",
     "recall": "workloads recall",
     "traffic": "workloads traffic",

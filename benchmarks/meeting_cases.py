@@ -1,0 +1,106 @@
+"""Joins of a stream of taxis with itself: ours, and Spark's own on an exploded cell key."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+RADIUS = 6_371_008.7714
+LATENESS = "1 minute"
+#: what both bring from the other side
+OTHER = {"other": "taxi", "seen": "ts", "other_lon": "lon", "other_lat": "lat"}
+
+
+def join_interval(
+    taxis: DataFrame,
+    *,
+    meters: float,
+    seconds: int,
+    cell: float | None = None,
+    bin: str | None = None,  # noqa: A002
+    buckets: int | None = None,
+) -> DataFrame:
+    """Taxis within so many metres and seconds of each other."""
+    import rivermouth as rm
+
+    return rm.join_interval(
+        taxis,
+        taxis,
+        on=rm.dwithin(rm.point("lon", "lat"), rm.point("lon", "lat"), meters=meters),
+        time="ts",
+        between=(f"-{seconds} seconds", f"{seconds} seconds"),
+        columns=OTHER,
+        lateness=LATENESS,
+        grid=rm.grid(cell=cell, bin=bin, buckets=buckets),
+    )
+
+
+def join_window(taxis: DataFrame, *, meters: float, seconds: int) -> DataFrame:
+    """Taxis within so many metres in the same window."""
+    import rivermouth as rm
+
+    return rm.join_window(
+        taxis,
+        taxis,
+        on=rm.dwithin(rm.point("lon", "lat"), rm.point("lon", "lat"), meters=meters),
+        time="ts",
+        window=rm.tumbling(f"{seconds} seconds"),
+        columns=OTHER,
+        lateness=LATENESS,
+    )
+
+
+def native_cells(taxis: DataFrame, *, meters: float, seconds: int, cells: float = 2.0) -> DataFrame:
+    """Spark's own stream-stream join: equal cells, then time and distance; no Python in it.
+
+    Cells are `cells` times as wide as the distance. The left side goes to its cell, the right one
+    to all cells that a box around it meets, so that each pair is found once.
+    """
+    from pyspark.sql import functions as F  # noqa: N812
+
+    side = math.degrees(meters / RADIUS) * cells
+    high = F.lit(math.degrees(meters / RADIUS) * (1 + 1e-9))
+    wide = high / F.cos(F.radians(F.abs("other_lat") + high))
+
+    def cell(column: Column) -> Column:
+        return F.floor(column / side)
+
+    left = taxis.withWatermark("ts", LATENESS).withColumns(
+        {"row": cell(F.col("lat")), "column": cell(F.col("lon"))}
+    )
+    right = taxis.select(*(F.col(old).alias(new) for new, old in OTHER.items()))
+    right = right.withWatermark("seen", LATENESS)
+    lat, lon = F.col("other_lat"), F.col("other_lon")
+    right = right.withColumn("other_row", F.explode(F.sequence(cell(lat - high), cell(lat + high))))
+    right = right.withColumn(
+        "other_column", F.explode(F.sequence(cell(lon - wide), cell(lon + wide)))
+    )
+    reach = F.expr(f"INTERVAL {seconds} SECONDS")
+    met = left.join(
+        right,
+        (F.col("row") == F.col("other_row"))
+        & (F.col("column") == F.col("other_column"))
+        & (F.col("seen") >= F.col("ts") - reach)
+        & (F.col("seen") <= F.col("ts") + reach)
+        & (_great_circle(F.col("lon"), F.col("lat"), lon, lat) <= meters),
+    )
+    return met.drop("row", "column", "other_row", "other_column")
+
+
+def _great_circle(lon: Column, lat: Column, other_lon: Column, other_lat: Column) -> Column:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    up, along = F.radians(other_lat - lat) / 2, F.radians(other_lon - lon) / 2
+    shrink = F.cos(F.radians(lat)) * F.cos(F.radians(other_lat))
+    half = F.sin(up) * F.sin(up) + shrink * F.sin(along) * F.sin(along)
+    return 2 * RADIUS * F.asin(F.sqrt(half))
+
+
+CASES = {
+    "join_interval": join_interval,
+    "join_window": join_window,
+    "native_cells": native_cells,
+}

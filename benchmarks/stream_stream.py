@@ -1,0 +1,151 @@
+"""T-Drive joined with itself in space and time: ours beside Spark's own join on a cell key.
+
+*sparse*: 100 m and a minute; *dense*, paper C's own: 1 km and five minutes. Both forms take turns
+in one run, after micro-batches that do not count, and must give the same number of pairs. Spark's
+own join is given the cell size that was best for it in a trial, state format 4, and, being slow,
+fewer files: figures are per row and per pair. Then paper C's Figures 12 to 15 (cores, length of
+the interval, cells, bins), the cost of small batches, and the latency of both of our joins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from benchmarks import daytime, ours, streams
+from benchmarks.daytime import Daytime
+from benchmarks.events import TDRIVE
+from benchmarks.harness import SEED, Case, arguments, data, interleave, progress, save
+from benchmarks.runner import Runner
+
+RUNS = 3
+CONF = {"spark.sql.streaming.join.stateFormatVersion": "4"}
+SPARSE, DENSE = {"meters": 100.0, "seconds": 60}, {"meters": 1000.0, "seconds": 300}
+TEN_HOURS = Daytime(12)
+#: parts of it, where every row has many pairs or the case is slow
+TWO_HOURS, ONE_HOUR, TEN_MINUTES = Daytime(6, 120, 14), Daytime(6, 60, 14), Daytime(2, 10, 14)
+QUICK = Daytime(3, 3)
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a table: what is run on how many cores, and how the line is told apart."""
+
+    case: str
+    runner: Runner
+    cores: int
+    taxis: Daytime
+    options: Mapping[str, Any]
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """Tells it from the others of the run."""
+        return f"{self.case} {self.cores} {self.taxis} {dict(self.options)}"
+
+    def measure(self) -> dict[str, float]:
+        """Run once."""
+        found = self.runner.measure(
+            case=self.case,
+            folder=str(self.taxis.folder()),
+            files=self.taxis.files,
+            options=dict(self.options),
+        )
+        return {
+            "rows": found["rows_in"],
+            "pairs": found["rows_out"],
+            "rows_per_cpu_s": found["rows_in"] / found["cpu_s"],
+            "pairs_per_cpu_s": found["rows_out"] / found["cpu_s"],
+            "rows_per_s": found["rows_in"] / found["wall_s"],
+            "wall_s": found["wall_s"],
+        }
+
+
+def measured(title: str, lines: Sequence[Line], *, runs: int, warmup: int) -> list[dict[str, Any]]:
+    """The lines take turns; one row each."""
+    cases: dict[str, Case] = {line.name: line.measure for line in lines}
+    with progress(title, len(lines) * (runs + warmup)) as step:
+        rows = interleave(cases, runs=runs, warmup=warmup, step=step)
+    return [
+        row | {"case": line.case, "cores": line.cores, **line.options, **line.about}
+        for line, row in zip(lines, rows, strict=True)
+    ]
+
+
+def beside_spark(two: Runner, *, runs: int, quick: bool) -> list[dict[str, Any]]:
+    """Both workloads, ours and Spark's own; the same pairs of the same files."""
+    found = []
+    for workload, options, much, little, cells in (
+        ("sparse", SPARSE, TEN_HOURS, TWO_HOURS, 2.0),
+        ("dense", DENSE, ONE_HOUR, TEN_MINUTES, 1.0),
+    ):
+        about = {"workload": workload}
+        much, little = (QUICK, QUICK) if quick else (much, little)
+        native = {**options, "cells": cells}
+        lines = [
+            Line("join_interval", two, 2, much, options, about | {"files": "all"}),
+            Line("join_interval", two, 2, little, options, about | {"files": "few"}),
+            Line("native_cells", two, 2, little, native, about | {"files": "few"}),
+        ]
+        rows = measured(f"{workload}, beside Spark", lines, runs=runs, warmup=0 if quick else 1)
+        if rows[1]["pairs"] != rows[2]["pairs"]:
+            raise AssertionError(f"{workload}: {rows[1]['pairs']} and {rows[2]['pairs']} pairs")
+        found += rows
+    return found
+
+
+def growth(one: Runner, two: Runner, *, quick: bool) -> list[dict[str, Any]]:
+    """Paper C's Figures 12 to 15, and the cost of small batches: one axis at a time."""
+    taxis = QUICK if quick else TWO_HOURS
+    lines = [
+        Line(case, runner, cores, taxis, options, {"axis": "cores", "value": cores})
+        for cores, runner in ((1, one), (2, two))
+        for case, options in (
+            ("join_interval", SPARSE),
+            ("join_window", {"meters": 100.0, "seconds": 120}),
+        )
+    ]
+    for seconds in (60,) if quick else (15, 30, 60, 120, 300, 600):
+        about = {"axis": "length", "value": 2 * seconds}
+        interval = {**SPARSE, "seconds": seconds}
+        window = {**SPARSE, "seconds": 2 * seconds}
+        lines += [
+            Line("join_interval", two, 2, taxis, interval, about),
+            Line("join_window", two, 2, taxis, window, about),
+        ]
+    for cell in (800,) if quick else (200, 400, 800, 1600, 3200, 6400, 25_600):
+        options = {**SPARSE, "cell": cell, "buckets": 4}
+        lines.append(Line("join_interval", two, 2, taxis, options, {"axis": "cell", "value": cell}))
+    for seconds in (30,) if quick else (2, 5, 15, 30, 60, 120, 600):
+        options = {**SPARSE, "bin": f"{seconds} seconds"}
+        lines.append(
+            Line("join_interval", two, 2, Daytime(60, 60, 14), options,
+                 {"axis": "bin", "value": seconds})
+        )  # fmt: skip
+    for files in (3,) if quick else (2, 6, 20, 60):
+        about = {"axis": "batch", "value": files}
+        lines.append(Line("join_interval", two, 2, Daytime(files, 60, 14), SPARSE, about))
+    return measured("growth", lines, runs=1, warmup=0)
+
+
+def main() -> None:
+    """Leave ``stream_stream``, ``stream_stream_growth`` and ``stream_stream_latency``."""
+    given = arguments(__doc__)
+    data(TDRIVE)
+    runs = given.runs or (1 if given.quick else RUNS)
+    about = {
+        "quick": given.quick,
+        "seed": SEED,
+        "data": f"{TDRIVE}, {daytime.START} and {daytime.HOURS} hours on, inside {daytime.BOX}",
+        "conf": streams.CONF | CONF,
+    }
+    with ours.start(cores=1, conf=CONF) as one, ours.start(cores=2, conf=CONF) as two:
+        warm = Line("join_interval", two, 2, QUICK if given.quick else Daytime(12, 60, 14), SPARSE)
+        warm.measure()
+        print(save("stream_stream", beside_spark(two, runs=runs, quick=given.quick), **about))
+        print(save("stream_stream_growth", growth(one, two, quick=given.quick), **about))
+
+
+if __name__ == "__main__":
+    main()

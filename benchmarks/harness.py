@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import statistics
 import sys
 import time
@@ -41,10 +42,13 @@ def data(name: str) -> Path:
 
 
 def arguments(about: str | None, words: Sequence[str] | None = None) -> argparse.Namespace:
-    """The command line all benchmarks share: ``--quick`` and ``--runs``."""
+    """The command line all benchmarks share: ``--quick``, ``--runs`` and ``--minutes``."""
     parser = argparse.ArgumentParser(description=(about or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="small inputs, one run: a smoke test")
     parser.add_argument("--runs", type=int, help="measured runs of each case")
+    parser.add_argument(
+        "--minutes", type=float, default=math.inf, help="begin no further run after so many"
+    )
     return parser.parse_args(words)
 
 
@@ -54,11 +58,13 @@ def interleave(
     runs: int,
     warmup: int = 1,
     step: Callable[[str], None] = lambda _: None,
+    minutes: float = math.inf,
 ) -> list[dict[str, Any]]:
     """Run every case `runs` times in alternating order; a row of medians and spreads for each.
 
     A round runs each case once; every other round goes backwards, so that a machine that slows
-    down over the minutes burdens all cases alike. The first `warmup` rounds are thrown away.
+    down over the minutes burdens all cases alike. The first `warmup` rounds are thrown away. Once
+    this process is `minutes` old, no further round is begun after the first that counts.
 
     Returns
     -------
@@ -67,6 +73,8 @@ def interleave(
     """
     taken: dict[str, list[Measures]] = {name: [] for name in cases}
     for turn in range(-warmup, runs):
+        if turn > 0 and time.monotonic() - _BEGAN > 60 * minutes:
+            break
         forwards = turn < 0 or turn % 2 == 0
         for name in cases if forwards else reversed(cases):
             step(name)
@@ -160,4 +168,5 @@ def save(
     return path
 
 
+_BEGAN = time.monotonic()
 _LOAD_BEFORE = machine.machine()["load_before"]  # of the moment this process began

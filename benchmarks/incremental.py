@@ -112,7 +112,7 @@ def main() -> None:
         with peers(server, rows, batch) as theirs:
             lines = _between(cases(runner, server, rows, batch), theirs)
             with progress("incremental", len(lines) * (1 + runs)) as step:
-                found = interleave(lines, runs=runs, step=step)
+                found = interleave(lines, runs=runs, step=step, minutes=given.minutes)
     about = {"quick": given.quick, "seed": SEED, "data": f"seeded; Zipf {Z} over {rows:,} keys"}
     table = {"table_rows": rows, "kept_rows": rows // 100, "batch_rows": batch}
     measured = [table | row for row in found]

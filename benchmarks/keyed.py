@@ -96,7 +96,7 @@ def items_in(url: str, rows: int, name: str = "items") -> None:
     """The same table in a PostgreSQL."""
     _make(
         url,
-        f"CREATE TABLE {name} AS SELECT n::int8 * {GAP} AS id, 'item ' || n AS name"
+        f"CREATE UNLOGGED TABLE {name} AS SELECT n::int8 * {GAP} AS id, 'item ' || n AS name"
         f" FROM generate_series(0, {rows - 1}) AS n",
         f"ALTER TABLE {name} ADD PRIMARY KEY (id)",
         f"VACUUM ANALYZE {name}",
@@ -162,7 +162,7 @@ def copied(url: str, name: str, path: Path, *, indexed: Sequence[str]) -> None:
     """A Parquet file as a table of a PostgreSQL, with an index on these columns."""
     file = pq.ParquetFile(path)
     columns = ", ".join(f"{field.name} {_KINDS[str(field.type)]}" for field in file.schema_arrow)
-    _make(url, f"CREATE TABLE {name} ({columns})")
+    _make(url, f"CREATE UNLOGGED TABLE {name} ({columns})")
     with (
         psycopg.connect(url) as connection,
         connection.cursor().copy(f"COPY {name} FROM STDIN (FORMAT CSV)") as copy,
@@ -221,5 +221,6 @@ def written(name: str, parts: Sequence[pa.Table], out: Sequence[int]) -> Stream:
 
 def _make(url: str, *statements: str) -> None:
     with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("SET maintenance_work_mem = '1GB'")  # an index is sorted in memory
         for statement in statements:
             connection.execute(statement)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks import bars
 from benchmarks import keyed_tables as keyed
 from benchmarks import meeting_tables as meeting
 from benchmarks.figures import Cells, Document, number, only, spread
@@ -164,6 +165,7 @@ def latency(result: Document) -> Cells:
             [row["case"], f"{row['median_ms']:,.1f} ms", f"{row['p99_ms']:,.1f} ms"]
             for row in result["rows"]
         ),
+        [f"{result['ratio']['what']} (to be at most 2)", f"{result['ratio']['median']:.2f}", ""],
     ]
 
 
@@ -237,13 +239,16 @@ TABLES: dict[str, tuple[str, Callable[[Document], Cells]]] = {
     "latency": ("latency", latency),
     "observing": ("observing", observing),
     "equality": ("equality", keyed.equality),
+    "equality_bars": ("equality", bars.equality),
     "equality_latency": ("equality_latency", latency),
     "incremental": ("incremental", keyed.incremental),
+    "incremental_bars": ("incremental", bars.incremental),
     "hit_ratios": ("cache_hits", keyed.hit_ratios),
     "cache_store": ("cache_store", keyed.cache_store),
     "lookups": ("lookups", keyed.lookups),
     "ordered": ("ordered", keyed.ordered),
     "ranges": ("ranges", keyed.ranges),
+    "range_bars": ("ranges", bars.ranges),
     "range_growth": ("ranges", keyed.range_growth),
     "tables6to8": ("ranges", keyed.tables6to8),
     "figure13": ("figure13", keyed.figure13),

@@ -163,6 +163,11 @@ def test_rounds_alternate_and_warm_up_is_thrown_away():
     assert rows[1]["runs"] == 3
 
 
+def test_no_round_is_begun_once_the_time_is_up_but_one_is_measured():
+    rows = harness.interleave({"a": lambda: {"s": 1.0}}, runs=5, warmup=1, minutes=0)
+    assert rows[0]["runs"] == 1
+
+
 def test_a_result_carries_all_that_is_needed_to_repeat_it(tmp_path):
     path = harness.save(
         "it", [{"case": "a", "s": 1}], folder=tmp_path, peers={"sedona": "1.8.0"}, seed=7, data="d"
@@ -340,6 +345,27 @@ def test_equality_is_set_beside_the_floor_and_ours_of_the_same_batch_size(tmp_pa
     assert f"{workers} 100 | 2.40 (2.40-2.40) | 1.2 | 1 |  | 2.00 | 1 |" in lines
     assert f"{workers} 1,000 | 1.20 (1.20-1.20) | 1.2 | 1 |  | 2.00 | 1 |" in lines
     assert lines[-3].endswith("| 120.00 (120.00-120.00) | 120 | 100 | 7.00 | 200.00 | 100 |")
+
+
+def test_bars_of_equality_stand_beside_what_the_floors_allow(tmp_path):
+    costs = {"scan": 2.0, "identity_with_name": 4.0, "workers": 5.0, "spark_cached": 20.0}
+    rows = [keyed_row(case, cpu, 1e6, batch_rows=100_000) for case, cpu in costs.items()]
+    rows.append(keyed_row("spark_jdbc", 60.0, 1e4, batch_rows=100_000, store_cpu_s=40.0))
+    result(tmp_path, "equality", rows)
+    assert tables.render("equality_bars", tmp_path).splitlines()[2:5] == [
+        "| to the identity `mapInArrow` | at most 1.35 | 1.25 | 1 |  |",
+        "| Spark's join with the table cached, to ours | at least 10 | 4 | 5 | 10 |",
+        "| Spark's join by JDBC, to ours | at least 50 | 20 | 25 | 50 |",
+    ]
+
+
+def test_bars_of_ranges_are_taken_from_sparks_better_form_and_the_largest_table(tmp_path):
+    at_headline = {"sorted": 9e5, "spark_cached": 3e5, "spark_broadcast": 2e5}
+    rows = [keyed_row(case, 1e6 / rate, rate, power=21) for case, rate in at_headline.items()]
+    rows += [keyed_row("sorted", 1.0, rate, power=power) for power, rate in ((18, 1e6), (23, 8e5))]
+    result(tmp_path, "ranges", rows)
+    shown = [line.split(" | ")[-1] for line in tables.render("range_bars", tmp_path).splitlines()]
+    assert shown[2:5] == ["3 |", "3 |", "0.80 |"]
 
 
 def test_tables_6_to_8_are_multiples_of_a_query_per_record(tmp_path):

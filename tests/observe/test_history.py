@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from histories import batch, begin, whole
+from histories import PLACED, batch, begin, whole
 from rivermouth.errors import DefinitionError
 from rivermouth.observe import history
 from rivermouth.observe.history import Reader, Writer
+from rivermouth.observe.metrics import summarise
 
 
 def test_what_was_written_is_read(tmp_path: Path) -> None:
@@ -70,6 +71,14 @@ def test_a_long_history_loses_its_older_half_and_readers_follow(tmp_path: Path) 
     assert numbers == [*range(60)][-len(numbers) :]
     assert 2 < len(numbers) < 60
     assert [path.name for path in tmp_path.iterdir()] == ["run.jsonl"]
+
+
+def test_counts_per_row_of_a_long_run_are_those_of_all_its_batches(tmp_path: Path) -> None:
+    reader = Reader(whole(tmp_path / "run.jsonl", 130))
+    sketched = [one["operators"][PLACED]["sketch"] is not None for one in reader.batches]
+    assert sum(sketched) == 50
+    numbers = summarise(list(reader.batches))["operators"]["join_table.districts.geojson"]
+    assert numbers["per_row"] == [130 * 50, 130 * 25, 0]
 
 
 def test_a_reader_keeps_the_newest_batches_and_counts_all(tmp_path: Path) -> None:

@@ -25,6 +25,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rivermouth.errors import DefinitionError
+from rivermouth.kernels.sketch import packed
+from rivermouth.observe.operators import added
 from rivermouth.observe.reports import Batch
 
 FORMAT = 1
@@ -35,6 +37,7 @@ FOLDER = "RIVERMOUTH_HISTORY"
 _MOST_BYTES = 32 << 20  # of a file, after which the older half of its batches goes
 _MOST_RUNS = 50  # in the folder of histories, after which the oldest goes
 _MOST_BATCHES = 2_000  # that a reader keeps
+_SKETCHES = 50  # batches that keep counts per row of their own; older ones are in the next
 _TOUCHED, _GONE = 3.0, 15.0  # seconds: between two touches, and until nobody touches any more
 
 Status = Literal["running", "ended", "failed", "lost"]
@@ -148,8 +151,7 @@ class Reader:
         for line in self._lines():
             ((kind, what),) = line.items()
             if kind == "batch":
-                self.batches.append(what)
-                self.seen += 1
+                self._keep(what)
             elif kind == "shapes":
                 self.shapes[what["operator"]] = what
             elif kind == "about":
@@ -158,6 +160,12 @@ class Reader:
                 self.end = what
         if self.about.get("format") != FORMAT:
             raise _not_understood(self.path)
+
+    def _keep(self, batch: Batch) -> None:
+        self.batches.append(batch)
+        self.seen += 1
+        if len(self.batches) > _SKETCHES:
+            fold(self.batches[-_SKETCHES - 1], self.batches[-_SKETCHES])
 
     def _lines(self) -> Iterator[dict[str, Any]]:
         with self.path.open("rb") as file:
@@ -172,6 +180,17 @@ class Reader:
                     return
                 self._offset += len(line)
                 yield _parsed(line, self.path)
+
+
+def fold(old: Batch, new: Batch) -> None:
+    """Move the counts per row of a batch into the next, so that few have to be unpacked."""
+    for name, operator in old["operators"].items():
+        after = new["operators"].get(name)
+        if operator["sketch"] and after and after["sketch"]:
+            total = added([operator["sketch"]["counts"], after["sketch"]["counts"]])
+            assert total is not None
+            after["sketch"]["counts"] = packed(total)
+            operator["sketch"] = None
 
 
 def _parsed(line: bytes, path: Path) -> dict[str, Any]:

@@ -146,7 +146,7 @@ def _cache(tasks: Sequence[Report]) -> dict[str, Any] | None:
 def _sketch(tasks: Sequence[Report]) -> dict[str, Any] | None:
     """The tasks' counts per row together, and some places of each."""
     found = [task["sketch"] for task in tasks if "sketch" in task]
-    counts = _added([sketch["counts"] for sketch in found])
+    counts = added([sketch["counts"] for sketch in found])
     if counts is None:
         return None
     each = max(1, PLACES // len(found))
@@ -156,11 +156,11 @@ def _sketch(tasks: Sequence[Report]) -> dict[str, Any] | None:
 
 def _per_row(moments: Sequence[Moment]) -> list[int] | None:
     """Matches per row of the table, since it last changed its number of rows."""
-    counts = _added([one["sketch"]["counts"] for one in moments if one["sketch"]])
+    counts = added([one["sketch"]["counts"] for one in moments if one["sketch"]])
     return None if counts is None else counts.tolist()
 
 
-def _added(texts: Sequence[str]) -> npt.NDArray[np.int64] | None:
+def added(texts: Sequence[str]) -> npt.NDArray[np.int64] | None:
     """The sum of packed counts, of those that are as many as the last."""
     total: npt.NDArray[np.int64] | None = None
     for text in reversed(texts):

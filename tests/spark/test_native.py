@@ -210,3 +210,18 @@ def test_shapes_that_are_no_polygons_are_told_when_the_table_is_read(spark, even
     )
     with pytest.raises(Exception, match="workers"):
         rows(joined)
+
+
+@pytest.mark.parametrize("condition", ["within & equal", "dwithin, metres"])
+def test_what_cannot_match_is_counted_as_the_workers_count_it(condition, events, table):
+    said = []
+    for plan in ("native", "workers"):
+        joined = rm.join_table(
+            events["stream"], table, on=CONDITIONS[condition], columns=["name"], plan=plan
+        )
+        query = joined.writeStream.format("noop").trigger(availableNow=True).start()
+        query.awaitTermination()
+        (operator,) = rm.metrics(query)["operators"].values()
+        said.append({name: operator[name] for name in ("rows_in", "set_aside")})
+    assert said[0] == said[1]
+    assert said[0]["set_aside"]

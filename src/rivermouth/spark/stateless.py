@@ -66,7 +66,7 @@ def run(
             nulls = [pa.nulls(1, column.type) for column in last.columns]
             yield _with_carrier(nulls, pa.array([json.dumps(step.report())]), last)
 
-    observed_as = f"{PREFIX}.{name}.{next(_numbers)}"
+    observed_as = report_name(name)
     _remember(observed_as, about)
     carried = frame.mapInArrow(
         work, t.StructType([*fields, t.StructField(CARRIER, t.StringType())])
@@ -85,6 +85,11 @@ def _remember(observed_as: str, what: Any) -> None:
         _abouts[observed_as] = what
     while len(_abouts) > _MOST_ABOUTS:
         _abouts.popitem(last=False)
+
+
+def report_name(name: str) -> str:
+    """What an operator's reports are called in ``observedMetrics``; another one each time."""
+    return f"{PREFIX}.{name}.{next(_numbers)}"
 
 
 def _with_carrier(

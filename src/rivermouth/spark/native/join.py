@@ -22,6 +22,7 @@ from rivermouth.kernels.cells import ANSWERS
 from rivermouth.spark import types
 from rivermouth.spark.checking import WHERE, Join
 from rivermouth.spark.native.columns import KINDS, brought, event_columns, hidden, quoted, same_key
+from rivermouth.spark.native.counting import counted
 from rivermouth.spark.native.place_rows import PlaceRows
 from rivermouth.spark.native.places import join_places
 from rivermouth.spark.native.ranges import RangeRows, join_ranges
@@ -42,6 +43,7 @@ def native_join(events: DataFrame, join: Join, cache: Full, folder: str) -> Data
         Where the condition has no form in Spark SQL.
     """
     refuse(join)
+    events = counted(events, join)
     index = F.broadcast(index_frame(events.sparkSession, join, cache, folder))
     if join.place is not None:
         return join_places(events, join, index)

@@ -27,7 +27,7 @@ test: env check
 test-kernels: env
 	$(PYTEST) -q tests/kernels tests/spec src/rivermouth/kernels src/rivermouth/spec src/rivermouth/errors.py
 
-# queries killed with -9 twenty times each, where `test` kills them three times
+# queries killed with -9 twenty times each, where `test` kills them twice
 test-kills: env
 	RIVERMOUTH_KILLS=20 $(PYTEST) -q tests -k killed
 

@@ -125,7 +125,7 @@ def _hot(name: str, loads: Sequence[int], skew: float | None) -> Iterator[Advice
             "warning",
             name,
             f"one of {len(loads)} partitions has {share:.0f} % of the rows (DS {skew:.2f})",
-            "Spread them: routing=rm.by_hotspot() on join_table, or repartition before it.",
+            "Spread them: events.repartition(n) before the join.",
         )
 
 

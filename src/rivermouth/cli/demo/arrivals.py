@@ -15,17 +15,19 @@ _EVERY = 0.5  # seconds between two files
 class Arrivals:
     """The rows of a table as Parquet files that appear in `folder` over so many seconds.
 
-    They begin to arrive where the ``with`` block begins; its end stops them.
+    The first file is there where the ``with`` block begins, the others follow after `begin`; the
+    end of the block stops them.
     """
 
     def __init__(self, table: pa.Table, folder: Path, *, seconds: float) -> None:
         self._table, self._folder = table, folder
         self._pieces = max(1, round(seconds / _EVERY))
-        self._stop = threading.Event()
+        self._begin, self._stop = threading.Event(), threading.Event()
         self._failure: Exception | None = None
         self._thread = threading.Thread(target=self._run, name="arrivals", daemon=True)
 
     def __enter__(self) -> Arrivals:
+        self._write(0)
         self._thread.start()
         return self
 
@@ -36,7 +38,12 @@ class Arrivals:
         trace: TracebackType | None,
     ) -> None:
         self._stop.set()
+        self._begin.set()
         self._thread.join()
+
+    def begin(self) -> None:
+        """Let the others follow the first file."""
+        self._begin.set()
 
     @property
     def over(self) -> bool:
@@ -46,11 +53,12 @@ class Arrivals:
         return not self._thread.is_alive()
 
     def _run(self) -> None:
+        self._begin.wait()
         try:
-            for number in range(self._pieces):
-                self._write(number)
+            for number in range(1, self._pieces):
                 if self._stop.wait(_EVERY):
                     return
+                self._write(number)
         except Exception as failure:  # for the thread that asks whether it is over
             self._failure = failure
 

@@ -42,7 +42,7 @@ class Line:
     @property
     def name(self) -> str:
         """Tells it from the others of the run."""
-        return f"{self.case} {self.cores} {self.taxis} {dict(self.options)}"
+        return f"{self.case} {self.cores} {self.taxis} {dict(self.options)} {dict(self.about)}"
 
     def measure(self) -> dict[str, float]:
         """Run once."""

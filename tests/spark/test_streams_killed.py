@@ -58,7 +58,7 @@ def side(name, seed):
             "y": xy[arrived, 1],
         }
     )
-    last = {name: [-1], "at": [10**12], "x": [500.0 + seed], "y": [0.0]}
+    last = {name: [-1], "at": [10**12], "x": [500.0 * seed], "y": [0.0]}
     return pa.concat_tables([table, pa.table(last).cast(table.schema)])
 
 

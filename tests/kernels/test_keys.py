@@ -149,7 +149,7 @@ def alike(count):
 
 def test_values_whose_hashes_cannot_be_told_apart_are_told_apart():
     values = np.array(list(alike(60)))
-    assert len({int(hashing._mixed(value)) & 0xFFFFFFFF for value in values}) == 1
+    assert len({int(hashing.mix(value)) & 0xFFFFFFFF for value in values}) == 1
     form, codes = hashing.build_numbers(values[:40])
     assert isinstance(form, hashing.Numbers)
     assert codes.tolist() == list(range(40))

@@ -11,8 +11,10 @@ from pyspark.sql import types as t
 
 from rivermouth.errors import ColumnError, DefinitionError, missing_column
 from rivermouth.kernels.aggregation.entries import Book
+from rivermouth.kernels.aggregation.output import Output
 from rivermouth.kernels.aggregation.routing import AggregateRouter
-from rivermouth.kernels.aggregation.stepper import FORMAT, ROW, AggregateStepper, Output
+from rivermouth.kernels.aggregation.state import FORMAT
+from rivermouth.kernels.aggregation.stepper import ROW, AggregateStepper
 from rivermouth.spark import types
 from rivermouth.spark.stateful import Operator, Side, buckets_of, run
 from rivermouth.spec import summaries as names
@@ -99,14 +101,15 @@ def aggregate(
     silent = positive_seconds(idle, where="aggregate(idle=)")
     wait = None if silent is None else round(silent * 1e6)
 
+    # another promise can go on from the same state, if what is kept of windows is the same
+    meaning = f"{FORMAT} {summary!r} {columns} {book.shapes}"
+
     def make(_: int) -> AggregateStepper:
         return AggregateStepper(book, slack, Output(arrow), wait)
 
     return run(
         [Side(events, lambda: AggregateRouter(summary, columns, count, far))],
-        Operator(
-            WHERE, make, output, arrow, count, f"{FORMAT} {summary!r} {slack!r} {columns}", silent
-        ),
+        Operator(WHERE, make, output, arrow, count, meaning, silent),
     )
 
 

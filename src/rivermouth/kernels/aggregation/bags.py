@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rivermouth.kernels.aggregation.groups import group, plain
-from rivermouth.kernels.aggregation.tracks import Kept, _doubles, there
+from rivermouth.kernels.aggregation.tracks import Kept, doubles_of, there
 
 Doubles = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -34,7 +34,7 @@ class Bags:
             codes = group([values], len(values))
             values, place = self._once(values, codes.code, place)
         else:
-            values = pa.array(_doubles(values))
+            values = pa.array(doubles_of(values))
         values = values.take(pa.array(np.argsort(place, kind="stable")))
         ends = np.cumsum(np.bincount(place, minlength=size))
         return {self.name: _listed(values, np.concatenate([[0], ends]))}

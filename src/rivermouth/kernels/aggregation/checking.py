@@ -198,17 +198,15 @@ def arrived(panes: Ints, clock: int) -> pa.Table:
     return pa.table({PANE: pane, CLOCK: np.full(len(pane), clock), COUNT: count})
 
 
-def needed_waits(
-    book: Book, log: pa.Table, first: int, last: int, share: float
-) -> tuple[Ints, Ints]:
-    """The windows from `first` to `last`, and how long each had to wait for `share` of its records.
+def needed_waits(book: Book, log: pa.Table, windows: Ints, share: float) -> tuple[Ints, Ints]:
+    """The windows, sorted and each once, and how long each had to wait for `share` of its records.
 
     In microseconds behind the window's end: the least K with which it would have been open still
     when the last record of that share came.
     """
     pane, clock, count = (log.column(name).to_numpy() for name in (PANE, CLOCK, COUNT))
     order = np.lexsort((clock, pane))
-    windows = np.arange(first, last + 1)
+    windows = np.unique(windows)
     begin = windows * book.grid.every // book.grid.pane
     low, high = (
         np.searchsorted(pane[order], edge)

@@ -14,17 +14,16 @@ import pyarrow.compute as pc
 from rivermouth.errors import ColumnError, DefinitionError, RivermouthError
 from rivermouth.kernels.aggregation import exact
 from rivermouth.kernels.aggregation.bags import Bags
+from rivermouth.kernels.aggregation.extremes import Extremes, unordered
+from rivermouth.kernels.aggregation.own import Own
 from rivermouth.kernels.aggregation.tracks import (
     Counts,
-    Extremes,
     Kept,
-    Own,
     Powers,
     Totals,
     Track,
     decimals,
     numbers,
-    unordered,
 )
 from rivermouth.spec.aggregates import Aggregate, Aggregator, Standard
 from rivermouth.spec.summaries import Summary

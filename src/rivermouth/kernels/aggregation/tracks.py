@@ -11,18 +11,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import numba
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from rivermouth.kernels.aggregation import exact
 from rivermouth.kernels.aggregation.exact import Limbs
 from rivermouth.kernels.aggregation.groups import plain
-from rivermouth.spec.aggregates import Aggregator, State
 
-Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
 Kept = Mapping[str, Any]  # the columns of entries, by name
 
@@ -95,7 +91,7 @@ class Totals:
         if self.unit == exact.WHOLE:
             low, high = words_of(values)
             return self._columns(exact.lift_wholes(low, high, place, size), {})
-        doubles = np.ascontiguousarray(_doubles(values))
+        doubles = np.ascontiguousarray(doubles_of(values))
         finite = np.isfinite(doubles)
         odd: dict[str, Ints] = {}
         if not finite.all():
@@ -158,7 +154,8 @@ def _odd(doubles: npt.NDArray[np.float64], place: Ints, size: int) -> dict[str, 
     }
 
 
-def _doubles(values: pa.Array) -> npt.NDArray[np.float64]:
+def doubles_of(values: pa.Array) -> npt.NDArray[np.float64]:
+    """Numbers of any kind as doubles; none is null."""
     kind = values.type
     if pa.types.is_decimal(kind):
         low, high = words_of(values)
@@ -196,7 +193,7 @@ class Powers:
     def lift(self, column: pa.Array, place: Ints, size: int) -> dict[str, pa.Array]:
         """See `Track`."""
         values, place = there(column, place)
-        doubles = _doubles(values)
+        doubles = doubles_of(values)
         finite = np.isfinite(doubles)
         doubles, place = doubles[finite], place[finite]
         power, found = np.ones(len(doubles)), {}
@@ -220,203 +217,3 @@ class Powers:
     def sums(self, kept: Kept) -> list[npt.NDArray[np.float64]]:
         """The sums of the powers 0, 1, ... that are kept."""
         return [plain(kept[f"{self.name}.p{k}"]).to_numpy() for k in range(self.powers + 1)]
-
-
-@dataclass(frozen=True)
-class Extremes:
-    """The smallest or the largest value, as a number that is ordered as the values are."""
-
-    name: str
-    largest: bool
-
-    def lift(self, column: pa.Array, place: Ints, size: int) -> dict[str, pa.Array]:
-        """See `Track`."""
-        values, place = there(column, place)
-        best, found = _extremes_by_place(ordered(values), place, size, self.largest)
-        return {self.name: pa.array(best, mask=~found)}
-
-    def fold(self, kept: Kept, low: Ints, high: Ints) -> dict[str, pa.Array]:
-        """See `Track`."""
-        column = plain(kept[self.name])
-        found = column.is_valid().to_numpy(zero_copy_only=False)
-        values = numbers(kept, self.name, len(column))
-        best, some = _extremes_of_runs(values, found, low, high, self.largest)
-        return {self.name: pa.array(best, mask=~some)}
-
-
-_FLIP = np.int64((1 << 63) - 1)
-
-
-def ordered(values: pa.Array) -> Ints:
-    """Whole numbers in the order of the values, NaN behind all others; none is null."""
-    kind = values.type
-    if pa.types.is_floating(kind):
-        bits = np.ascontiguousarray(_doubles(plain(values))).view(np.int64)
-        return bits ^ ((bits >> 63) & _FLIP)
-    if pa.types.is_decimal(kind):
-        return words_of(values)[0].view(np.int64)
-    if pa.types.is_temporal(kind):
-        return np.asarray(values.view(f"int{kind.bit_width}").to_numpy(), np.int64)
-    return np.asarray(values.cast(pa.int64()).to_numpy(), np.int64)
-
-
-def unordered(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """What `ordered` made of values of this type, made undone; null stays null."""
-    if pa.types.is_floating(kind):
-        bits = numbers({"": values}, "", len(values))
-        doubles = (bits ^ ((bits >> 63) & _FLIP)).view(np.float64)
-        found = values.is_valid().to_numpy(zero_copy_only=False)
-        return pa.array(doubles, mask=~found, from_pandas=False).cast(kind)
-    if pa.types.is_decimal(kind):
-        low = numbers({"": values}, "", len(values))
-        made = decimals(low.view(np.uint64), low >> 63, kind)
-        return pc.if_else(values.is_valid(), made, pa.scalar(None, kind))
-    if pa.types.is_temporal(kind):
-        return values.cast(getattr(pa, f"int{kind.bit_width}")()).view(kind)
-    return values.cast(kind)
-
-
-@numba.njit(cache=True)
-def _extremes_by_place(values: Ints, place: Ints, size: int, largest: bool) -> tuple[Ints, Bools]:
-    best, found = np.zeros(size, np.int64), np.zeros(size, np.bool_)
-    for k in range(len(values)):
-        at = place[k]
-        if not found[at] or (values[k] > best[at] if largest else values[k] < best[at]):
-            best[at], found[at] = values[k], True
-    return best, found
-
-
-@numba.njit(cache=True)
-def _extremes_of_runs(
-    values: Ints, found: Bools, low: Ints, high: Ints, largest: bool
-) -> tuple[Ints, Bools]:
-    """The extreme of each run; runs neither start nor end before the one before them.
-
-    A queue holds the entries that can still be the extreme of a run: each worse than the one
-    before it. An entry enters and leaves once, whatever the length of the runs.
-    """
-    best, some = np.zeros(len(low), np.int64), np.zeros(len(low), np.bool_)
-    queue = np.empty(len(values), np.int64)
-    head, tail, seen = 0, 0, 0
-    for i in range(len(low)):
-        while seen < high[i]:
-            if found[seen]:
-                while tail > head and (
-                    values[queue[tail - 1]] <= values[seen]
-                    if largest
-                    else values[queue[tail - 1]] >= values[seen]
-                ):
-                    tail -= 1
-                queue[tail] = seen
-                tail += 1
-            seen += 1
-        while head < tail and queue[head] < low[i]:
-            head += 1
-        if head < tail:
-            best[i], some[i] = values[queue[head]], True
-    return best, some
-
-
-@dataclass(frozen=True)
-class Own:
-    """The states of a user's own aggregate, and how many values each is made of."""
-
-    name: str
-    how: Aggregator
-
-    def lift(self, column: pa.Array, place: Ints, size: int) -> dict[str, pa.Array]:
-        """See `Track`."""
-        values, place = there(column, place)
-        order = np.argsort(place, kind="stable")
-        count = np.bincount(place, minlength=size).astype(np.int64)
-        high = np.cumsum(count)
-        state = self.how.lift(values.to_numpy(zero_copy_only=False)[order])
-        return self._columns(_runs_of(self.how, state, high - count, high), count)
-
-    def fold(self, kept: Kept, low: Ints, high: Ints) -> dict[str, pa.Array]:
-        """See `Track`."""
-        count = plain(kept[f"{self.name}.n"]).to_numpy()
-        full = np.flatnonzero(count)  # the others have no state
-        state = tuple(part[full] for part in self.state(kept))
-        rank = np.searchsorted(full, np.arange(len(count) + 1))
-        found = _runs_of(self.how, state, rank[low], rank[high])
-        return self._columns(found, run_sums(count, low, high))
-
-    def state(self, kept: Kept) -> State:
-        """The states that are kept; of a cell without values any."""
-        prefix = f"{self.name}.s"
-        names = [name for name in kept if name.startswith(prefix)]
-        return tuple(
-            plain(kept[f"{prefix}{k}"]).to_numpy(zero_copy_only=False) for k in range(len(names))
-        )
-
-    def _columns(self, state: State, count: Ints) -> dict[str, pa.Array]:
-        parts = {f"{self.name}.s{k}": pa.array(part) for k, part in enumerate(state)}
-        return {f"{self.name}.n": pa.array(count), **parts}
-
-
-def _runs_of(how: Aggregator, state: State, low: Ints, high: Ints) -> State:
-    """The combined state of each run [low, high); of an empty one, that of any entry."""
-    if not len(state[0]):
-        return tuple(np.zeros(len(low), part.dtype) for part in state)
-    if hasattr(how, "invert"):
-        return _runs_by_inverse(how, state, low, high)
-    return _runs_by_doubling(how, state, low, high)
-
-
-def _runs_by_inverse(how: Any, state: State, low: Ints, high: Ints) -> State:
-    """Runs as differences of what is combined from the start: one step for each entry and run."""
-    ahead = _scanned(how, state)
-    whole = _taken(ahead, np.maximum(high - 1, 0))
-    cut = np.flatnonzero((low > 0) & (low < high))
-    parts = how.invert(_taken(whole, cut), _taken(ahead, low[cut] - 1))
-    return _put(whole, cut, parts)
-
-
-def _scanned(how: Aggregator, state: State) -> State:
-    """Each entry combined with all before it, pairs first."""
-    count = len(state[0])
-    if count == 1:
-        return state
-    pairs = how.combine(
-        tuple(part[0 : count - 1 : 2] for part in state), tuple(part[1::2] for part in state)
-    )
-    halves = _scanned(how, pairs)
-    result = tuple(np.array(part) for part in state)
-    result = _put(result, np.arange(1, count, 2), halves)
-    even = np.arange(2, count, 2)
-    more = how.combine(_taken(halves, even // 2 - 1), _taken(state, even))
-    return _put(result, even, more)
-
-
-def _runs_by_doubling(how: Aggregator, state: State, low: Ints, high: Ints) -> State:
-    """Runs put together from runs of 1, 2, 4, ... entries, of which each level is made once."""
-    result = _taken(state, np.minimum(low, len(state[0]) - 1))
-    at, left = low.copy(), high - low
-    begun = np.zeros(len(low), bool)
-    step = 1
-    while True:
-        now = np.flatnonzero(left & step)
-        fresh, rest = now[~begun[now]], now[begun[now]]
-        result = _put(result, fresh, _taken(state, at[fresh]))
-        if len(rest):
-            result = _put(result, rest, how.combine(_taken(result, rest), _taken(state, at[rest])))
-        begun[now] = True
-        at[now] += step
-        if not len(left) or 2 * step > left.max():
-            return result
-        state = how.combine(
-            tuple(part[:-step] for part in state), tuple(part[step:] for part in state)
-        )
-        step *= 2
-
-
-def _taken(state: State, rows: Ints) -> State:
-    return tuple(part[rows] for part in state)
-
-
-def _put(state: State, rows: Ints, values: State) -> State:
-    put = tuple(np.array(part) for part in state)
-    for part, value in zip(put, values, strict=True):
-        part[rows] = value
-    return put

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from benchmarks import cases, keyed_cases, meeting_cases, streams, workload_cases
+from benchmarks import cases, keyed_cases, meeting_cases, streams, window_cases, workload_cases
 from benchmarks.harness import CACHE
 from benchmarks.runner import Runner, serve
 
@@ -17,7 +17,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
-CASES = cases.CASES | keyed_cases.CASES | meeting_cases.CASES | workload_cases.CASES
+CASES = (
+    cases.CASES
+    | keyed_cases.CASES
+    | meeting_cases.CASES
+    | workload_cases.CASES
+    | window_cases.CASES
+)
 
 
 def start(*, cores: int, conf: Mapping[str, str] | None = None) -> Runner:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import bars
+from benchmarks import disorder_tables as disorder
 from benchmarks import keyed_tables as keyed
 from benchmarks import meeting_tables as meeting
 from benchmarks.figures import Cells, Document, number, only, spread
@@ -26,12 +27,15 @@ PAGES = {
     ROOT / "README.md": "docs/img",
     ROOT / "docs" / "benchmarks.md": "img",
     ROOT / "docs" / "caches.md": "img",
+    ROOT / "docs" / "out-of-order.md": "img",
     ROOT / "docs" / "paper-a.md": "img",
 }
 #: tables that have a plot of their name, and what it shows
 PICTURES = {
     "figure11": "Points per second of the plain loop, the R-tree and rivermouth",
     "growth": "Points per second against the table's rows and the polygons' vertices",
+    "phones_curve": "Mean latency against eps for the two streams of phones",
+    "sliding": "Rows per second on one core and on two",
     "recall_growth": "Time per 10,000 records against the rows of each table",
     "traffic_growth": "Time per 10,000 records against the rows of each table",
     "hit_ratios": "Hit ratio against the part of the keys that is held",
@@ -260,6 +264,10 @@ TABLES: dict[str, tuple[str, Callable[[Document], Cells]]] = {
     "stream_stream": ("stream_stream", meeting.stream_stream),
     "stream_stream_growth": ("stream_stream_growth", meeting.stream_stream_growth),
     "stream_stream_latency": ("stream_stream_latency", meeting.stream_stream_latency),
+    "out_of_order": ("out_of_order", disorder.out_of_order),
+    "out_of_order_aggregates": ("out_of_order", disorder.aggregates),
+    "phones_curve": ("phones_curve", disorder.phones_curve),
+    "sliding": ("sliding", disorder.sliding),
 }
 
 
@@ -276,6 +284,7 @@ SCRIPTS = {
     "equality_latency": "latency --table keys",
     "recall": "workloads recall",
     "traffic": "workloads traffic",
+    "phones_curve": "out_of_order",
 }
 
 

@@ -1,0 +1,176 @@
+"""A summary walked through a stream without Spark, and its early answers held against the truth."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from rivermouth.kernels.aggregation.checking import EARLY, WINDOW, as_doubles, check
+from rivermouth.kernels.aggregation.entries import Answers, Book
+from rivermouth.kernels.aggregation.output import Output
+from rivermouth.kernels.aggregation.stepper import AggregateStepper
+from rivermouth.kernels.packing import Arrivals
+from rivermouth.spec.slack import Quality, Slack, quality
+from rivermouth.spec.summaries import Summary
+
+Doubles = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+STEP_US = 100_000  #: event time that a step goes through, at most
+
+
+@dataclass(frozen=True)
+class Walk:
+    """What came out: early answers, the largest event time seen at each, and K after each step."""
+
+    rows: pa.Table
+    summary: Summary
+    answers: pa.Table
+    seen: Ints
+    clock: Ints
+    slack: Doubles
+    eps: float
+
+    @cached_property
+    def truth(self) -> Answers:
+        """The answers of the whole stream at once."""
+        book = _book(self.rows, self.summary, quality())
+        return book.answers(book.lift(self.rows, book.times(self.rows)), -(1 << 60), 1 << 60)
+
+    @property
+    def latency(self) -> Doubles:
+        """Seconds from a window's end to its answer, by the largest event time seen."""
+        end = self.answers.column("window_end").cast(pa.int64()).to_numpy()
+        return np.asarray((self.seen - end) / 1e6)
+
+    @cached_property
+    def above(self) -> dict[str, Any]:
+        """How many of the answers had an error of eps or more; and the coverage they had."""
+        book = self.truth.book
+        start = self.answers.column("window_start").cast(pa.int64()).to_numpy()
+        names = [name for name, _ in self.summary.aggregates]
+        early = pa.table(
+            {
+                WINDOW: start // book.grid.every,
+                EARLY: self.answers.column("records"),
+                **{
+                    f"value.{name}": as_doubles(self.answers.column(name).combine_chunks())
+                    for name in names
+                },
+            }
+        )
+        asked = np.isin(self.truth.spans.window, start // book.grid.every)
+        spans = type(self.truth.spans)(*(part[asked] for part in self.truth.spans))
+        found = check(book, quality(self.eps), early, Answers(book, self.truth.entries, spans))
+        return {
+            "answers": found.answers,
+            "above": found.above / max(1, found.answers),
+            "coverage": found.early / max(1, found.records),
+            "missed": np.array([window.missed for window in found.windows]),
+        }
+
+    def figures(self) -> dict[str, float]:
+        """The numbers of a row of the table."""
+        return {
+            "mean_slack_s": float(self.slack.mean()),
+            "max_slack_s": float(self.slack.max()),
+            "mean_latency_s": float(self.latency.mean()),
+            "answers": self.above["answers"],
+            "windows": len(self.truth),
+            "above": self.above["above"],
+            "coverage": self.above["coverage"],
+        }
+
+
+def walk(
+    rows: pa.Table, summary: Summary, slack: Slack, *, eps: float = 0.05, by_second: bool = False
+) -> Walk:
+    """All of `rows`, in the order of arrival, in steps of at most `STEP_US` of event time.
+
+    With `by_second` a step is what arrived in a second instead, as a stream's micro-batches are.
+    """
+    book = _book(rows, summary, slack)
+    output = Output.of(book)
+    store: dict[str, bytes] = {}
+    hint: dict[str, Any] = {}
+    said, seen, clocks, waits = [output.schema.empty_table()], [], [], []
+    for part, newest in _steps(rows, book.times(rows), by_second):
+        stepper = AggregateStepper(book, slack, output)
+        for table in stepper.step(store, Arrivals(((part,),), (newest,), newest), hint):
+            said.append(table)
+            seen.append(np.full(table.num_rows, newest))
+        clocks.append(newest)
+        waits.append(stepper.report()["slack"])
+    answers = pa.concat_tables(said)
+    return Walk(
+        rows, summary, answers, np.concatenate(seen), np.array(clocks), np.array(waits), eps
+    )
+
+
+def _book(rows: pa.Table, summary: Summary, slack: Slack) -> Book:
+    types = {name: rows.schema.field(name).type for name in summary.columns}
+    return Book(summary, types, isinstance(slack, Quality))
+
+
+def _steps(rows: pa.Table, times: Ints, by_second: bool = False) -> Iterator[tuple[pa.Table, int]]:
+    newest = np.maximum.accumulate(times)
+    passed, step = newest, STEP_US
+    if by_second:
+        passed, step = rows.column("arrival").cast(pa.int64()).to_numpy(), 1_000_000
+    ends = np.searchsorted(passed, np.arange(passed[0], passed[-1] + step, step), side="right")
+    cuts = np.unique(np.concatenate([[0], ends, [len(times)]]))
+    for begin, end in zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True):
+        yield rows.slice(begin, end - begin), int(newest[end - 1])
+
+
+def best_fixed(rows: pa.Table, summary: Summary, *, eps: float, delta: float) -> float:
+    """The shortest K, in seconds and to 2 %, that would have kept the promise; SUM, one group.
+
+    Known only in hindsight. Windows and values are few enough to be tried one K after the other.
+    """
+    (name,) = (aggregate.column for _, aggregate in summary.aggregates)
+    book = _book(rows, summary, quality())
+    times, values = book.times(rows), rows.column(name or "").to_numpy()
+    step, newest = _step_of(rows, times)
+    window, row = _pairs(book, times)
+    low = int(window.min())
+    total = np.bincount(window - low, values[row])
+    ends = (np.arange(len(total)) + low) * book.grid.every + book.grid.size
+
+    def missed(wait: float) -> float:
+        closes = np.searchsorted(newest, ends + wait * 1e6)
+        inside = step[row] <= closes[window - low]
+        early = np.bincount(window[inside] - low, values[row[inside]], len(total))
+        counts = np.bincount(window[inside] - low, minlength=len(total)) > 0
+        answered = (closes < len(newest)) & counts
+        return float((np.abs(early - total) >= eps * np.abs(total))[answered].mean())
+
+    short, long = 0.0, float((np.maximum.accumulate(times) - times).max() / 1e6)
+    while long - short > 0.02 * long:
+        middle = (short + long) / 2
+        short, long = (short, middle) if missed(middle) <= delta else (middle, long)
+    return long
+
+
+def _step_of(rows: pa.Table, times: Ints) -> tuple[Ints, Ints]:
+    """The step in which each row comes, and the largest event time seen after each step."""
+    parts = list(_steps(rows, times))
+    return (
+        np.repeat(np.arange(len(parts)), [part.num_rows for part, _ in parts]),
+        np.array([newest for _, newest in parts]),
+    )
+
+
+def _pairs(book: Book, times: Ints) -> tuple[Ints, Ints]:
+    """Each window and each of its rows."""
+    pane = book.grid.panes(times)
+    first, last = book.grid.first_window(pane), book.grid.last_window(pane)
+    count = last - first + 1
+    row = np.repeat(np.arange(len(times)), count)
+    return first[row] + np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count), row

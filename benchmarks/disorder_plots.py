@@ -84,7 +84,7 @@ def figure6(result: Document) -> Any:
     """Rows per second by cores."""
     figure, axes = plt.subplots(figsize=(5, 3), layout="constrained")
     markers = iter("os^")
-    for ratio in sorted({row["ratio"] for row in result["rows"]}):
+    for ratio in sorted({row["ratio"] for row in result["rows"] if row["cores"] == 1}):
         rows = sorted(
             (row for row in result["rows"] if (row["case"], row["ratio"]) == ("ours", ratio)),
             key=lambda row: row["cores"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
 import random
 from collections import Counter
 
@@ -52,7 +53,9 @@ def folder(tmp_path):
         numbers = order[file * ROWS : (file + 1) * ROWS]
         times = [BEGIN + dt.timedelta(milliseconds=200 * number) for number in numbers]
         part = pa.table({"number": numbers, "at": pa.array(times, pa.timestamp("us", "UTC"))})
-        pq.write_table(part, tmp_path / "events" / f"{file:04}.parquet")
+        path = tmp_path / "events" / f"{file:04}.parquet"
+        pq.write_table(part, path)
+        os.utime(path, (file, file))  # Spark reads files by age, not by name
     return tmp_path
 
 

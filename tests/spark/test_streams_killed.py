@@ -1,5 +1,7 @@
 """A join of two streams killed again and again: each pair once in the end."""
 
+import os
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -70,7 +72,9 @@ def folder(tmp_path):
         for number in range(FILES):
             size = ROWS + 1 if number == FILES - 1 else ROWS
             part = rows.slice(number * ROWS, size)
-            pq.write_table(part, tmp_path / name / f"{number:04}.parquet")
+            file = tmp_path / name / f"{number:04}.parquet"
+            pq.write_table(part, file)
+            os.utime(file, (number, number))  # Spark reads files by age, not by name
     return tmp_path
 
 

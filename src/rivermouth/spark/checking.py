@@ -150,8 +150,10 @@ def check(
         _check_place(place, events, table, source.name)
     if span is not None:
         _check_range(span, events, table, source.name)
-    brought = (
-        _brought(columns, table, equal, place, source.name) if how in ("inner", "left") else ()
+    bring = (
+        brought(WHERE, columns, table.names, equal, place, source.name)
+        if how in ("inner", "left")
+        else ()
     )
     if how in ("semi", "anti") and columns:
         raise ColumnError(
@@ -159,7 +161,7 @@ def check(
             f"columns= has no meaning with how={how!r}",
             todo="Leave it out: none are brought.",
         )
-    join = Join(equal, place, span, cast(How, how), source, events, table, brought, time.time())
+    join = Join(equal, place, span, cast(How, how), source, events, table, bring, time.time())
     _check_clashes(join)
     return join
 
@@ -294,22 +296,27 @@ def _geometries(table: pa.Schema) -> list[str]:
     return [field.name for field in table if srid_of(field) is not None or _is_binary(field.type)]
 
 
-def _brought(
-    columns: Columns, table: pa.Schema, equal: Equal | None, place: Place | None, name: str
+def brought(
+    where: str,
+    columns: Columns,
+    names: Sequence[str],
+    equal: Equal | None,
+    place: Place | None,
+    side: str,
 ) -> tuple[tuple[str, str], ...]:
-    """What is brought: all that the condition does not name, where nothing is asked for."""
+    """What is brought of `names`: where nothing is asked for, all that the condition leaves out."""
     if columns is None:
         keys = {right for _, right in equal.pairs} if equal is not None else set()
         shapes = {place.right} if place is not None and isinstance(place.right, str) else set()
-        return tuple((field, field) for field in table.names if field not in keys | shapes)
+        return tuple((name, name) for name in names if name not in keys | shapes)
     if isinstance(columns, str):
         raise ColumnError(
-            WHERE, f"columns is the text {columns!r}", todo=f"Write a list: columns=[{columns!r}]."
+            where, f"columns is the text {columns!r}", todo=f"Write a list: columns=[{columns!r}]."
         )
     pairs = columns.items() if isinstance(columns, Mapping) else [(old, old) for old in columns]
     for _, old in pairs:
-        if old not in table.names:
-            raise missing_column(WHERE, old, table.names, side=name, by="columns")
+        if old not in names:
+            raise missing_column(where, old, names, side=side, by="columns")
     return tuple(pairs)
 
 

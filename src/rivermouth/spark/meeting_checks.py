@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -14,7 +13,7 @@ from rivermouth.errors import ColumnError, ConditionError, DefinitionError, miss
 from rivermouth.kernels.meeting.asked import DISTANCE, ENDS, KIND, SIDE, STARTS
 from rivermouth.kernels.tree import may_be_disjoint
 from rivermouth.spark import types
-from rivermouth.spark.checking import Columns
+from rivermouth.spark.checking import Columns, brought
 from rivermouth.spec.conditions import (
     Condition,
     Equal,
@@ -137,11 +136,11 @@ def check(
     if place is not None:
         _check_not_apart(where, place)
         srid = _check_place(where, place, schemas)
-    brought = _brought(where, columns, right.schema, equal, place)
+    bring = brought(where, columns, right.schema.names, equal, place, _SIDES[1])
     return Asked(
         where,
-        (left, right.select(*_needed(right.schema, names[1], equal, place, brought))),
-        equal, place, names, how, brought, srid,  # type: ignore[arg-type]
+        (left, right.select(*_needed(right.schema, names[1], equal, place, bring))),
+        equal, place, names, how, bring, srid,  # type: ignore[arg-type]
     )  # fmt: skip
 
 
@@ -312,36 +311,17 @@ def _kind(
     return schemas[side][column].dataType
 
 
-def _brought(
-    where: str, columns: Columns, right: t.StructType, equal: Equal | None, place: Place | None
-) -> tuple[tuple[str, str], ...]:
-    """What is brought: all that the condition does not name, where nothing is asked for."""
-    if columns is None:
-        keys = {theirs for _, theirs in equal.pairs} if equal is not None else set()
-        shapes = {place.right} if place is not None and isinstance(place.right, str) else set()
-        return tuple((name, name) for name in right.names if name not in keys | shapes)
-    if isinstance(columns, str):
-        raise ColumnError(
-            where, f"columns is the text {columns!r}", todo=f"Write a list: columns=[{columns!r}]."
-        )
-    pairs = columns.items() if isinstance(columns, Mapping) else [(old, old) for old in columns]
-    for _, old in pairs:
-        if old not in right.names:
-            raise missing_column(where, old, right.names, side=_SIDES[1], by="columns")
-    return tuple(pairs)
-
-
 def _needed(
     right: t.StructType,
     time: str,
     equal: Equal | None,
     place: Place | None,
-    brought: tuple[tuple[str, str], ...],
+    bring: tuple[tuple[str, str], ...],
 ) -> list[str]:
     """The right side's columns that are needed, in their order."""
     keys = [theirs for _, theirs in equal.pairs] if equal is not None else []
     shape = named(place.right) if place is not None else ()
-    wanted = {time, *keys, *shape, *(old for _, old in brought)}
+    wanted = {time, *keys, *shape, *(old for _, old in bring)}
     return [f"`{name}`" for name in right.names if name in wanted]
 
 

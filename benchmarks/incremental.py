@@ -24,13 +24,12 @@ from benchmarks.runner import Runner
 
 RUNS = 3
 ROWS, Z = 10_000_000, 1.10
-BATCH, FILES = 500_000, 3  #: records of a file, and files of a run
-WARM = 6  #: files that warm Flink's cache, which is LRU
+#: files of so many records: in each run, and through a cache before it counts, by its policy (half
+#: a million records of a worker's fill it; after that, LRU is what it will be, and S3-FIFO learns)
+BATCH, FILES, WARM = 500_000, 3, {"lru": 6, "s3fifo": 16}
 ASKED = 100_000  #: records of the plain form: a micro-batch costs a third of a second by itself
-#: policies, what is asked of them, tenths of the keys that the table does not have, and files that
-#: warm the cache: half a million records of a worker's fill it; then LRU is what it will be, and
-#: S3-FIFO still learns
-KEPT = (("lru", "present", 0, 6), ("s3fifo", "present", 0, 16), ("s3fifo", "mostly absent", 9, 6))
+#: policies, what is asked of them, and tenths of the keys that the table does not have
+KEPT = (("lru", "present", 0), ("s3fifo", "present", 0), ("s3fifo", "mostly absent", 9))
 #: a name of the table for each of these streams: caches of one table are one cache
 NAMES = {"present": "items", "mostly absent": "items_again"}
 
@@ -38,13 +37,13 @@ NAMES = {"present": "items", "mostly absent": "items_again"}
 def cases(runner: Runner, server: Server, rows: int, batch: int) -> dict[str, Case]:
     """Our cases by name; the caches are warm when this returns."""
     made: dict[str, Case] = {}
-    for policy, kind, absent, warm in KEPT:
+    for policy, kind, absent in KEPT:
         options = {"url": server.url, "relation": NAMES[kind]}
         run = partial(_kept, runner, options | {"rows": rows // 100, "policy": policy})
-        made[f"{policy}, {kind}"] = _warmed(run, server, rows, batch, absent, warm)
+        made[f"{policy}, {kind}"] = _warmed(run, server, rows, batch, absent, WARM[policy])
     few = keyed.skewed(rows, batch, FILES, z=Z, absent=0)
     made["identity_with_name"] = few.case(runner, "identity_with_name", files=FILES)
-    made["by_batch"] = few.case(runner, "by_batch", files=1, store=server.pid, url=server.url)
+    made["by_batch"] = few.case(runner, "by_batch", files=FILES, store=server.pid, url=server.url)
     plain = keyed.skewed(rows, min(ASKED, batch), 1, z=Z, absent=0)
     made["by_record"] = plain.case(runner, "by_record", files=1, store=server.pid, url=server.url)
     return made
@@ -86,7 +85,7 @@ def peers(server: Server, rows: int, batch: int) -> Iterator[dict[str, Case]]:
         return
     with runner:
         run = partial(_looked_up, runner)
-        yield {"flink": _warmed(run, server, rows, batch, 0, WARM)}
+        yield {"flink": _warmed(run, server, rows, batch, 0, WARM["lru"])}
 
 
 def _looked_up(runner: Runner, part: keyed.Stream, *, files: int, store: int | None = None) -> Case:

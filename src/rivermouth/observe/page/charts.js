@@ -4,6 +4,7 @@
 rivermouth.charts = (() => {
   const { words } = rivermouth;
   const HEIGHT = 165;
+  const SHORTEST = 10; // seconds that a chart shows at least
   const drawn = new Map(); // host -> Map(id -> { key, figure, note, plot })
 
   const gap = (batch, before) => (before ? batch.at - before.at : 0);
@@ -142,7 +143,7 @@ rivermouth.charts = (() => {
         width: Math.max(200, figure.clientWidth - 24),
         height: HEIGHT,
         cursor: { sync: { key: "batches" }, points: { size: 7 }, drag: { x: true, y: false } },
-        scales: { y: { range: (_, low, high) => (chart.close ? around(low, high) : fromZero(low, high)) } },
+        scales: { x: { range: (_, low, high) => [Math.min(low, high - SHORTEST), high] }, y: { range: (_, low, high) => (chart.close ? around(low, high) : fromZero(low, high)) } },
         axes: [{ ...axis, size: 28, space: 70, values: (_, xs) => xs.map((x) => clock(x, xs[1] - xs[0] < 60)) }, { ...axis, size: 58, values: (_, ys) => ys.map(chart.unit) }],
         series: [
           { label: "at", value: (plot, x) => clock(x ?? plot.data[0].at(-1), true) },

@@ -11,6 +11,9 @@ from __future__ import annotations
 
 import ctypes
 import os
+import signal
+import threading
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +21,7 @@ from pathlib import Path
 PROC = Path("/proc")
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 PR_SET_CHILD_SUBREAPER = 36
+_PAUSE = 0.5  # seconds
 
 
 @dataclass(frozen=True)
@@ -40,13 +44,58 @@ def cpu_seconds(pid: int) -> float:
 
     Two ways out of the tree remain. A child whose parent ignores SIGCHLD is reaped by the kernel
     without being added to anyone: Spark's Python daemon does, and Spark has it kill its workers
-    after a minute without work, so a benchmark must not pause for so long. And a child that
-    outlives its parent moves to init, unless an ancestor has called `adopt_orphans`.
+    after a minute without work; `Meter` looks after those. And a child that outlives its parent
+    moves to init, unless an ancestor has called `adopt_orphans`.
     """
     before, now, after = tree(pid), tree(pid), tree(pid)
     while not _names(before) == _names(now) == _names(after):
         before, now, after = now, after, tree(pid)
     return sum(process.ticks for process in now) / TICKS_PER_SECOND
+
+
+class Meter:
+    """The CPU time of a tree, those of its processes included that nobody waits for.
+
+    Looks twice a second: what such a process used after the last look is lost, which is little,
+    since the workers that Spark ends are those without work.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self._pid, self._lost = pid, 0
+        self._lock = threading.Lock()
+        self._known: dict[tuple[int, int], Process] = {}
+        threading.Thread(target=self._watch, name=f"meter {pid}", daemon=True).start()
+
+    def seconds(self) -> float:
+        """The time so far."""
+        with self._lock:
+            self._look()
+            return cpu_seconds(self._pid) + self._lost / TICKS_PER_SECOND
+
+    def _watch(self) -> None:
+        while PROC.joinpath(str(self._pid)).exists():
+            with self._lock:
+                self._look()
+            time.sleep(_PAUSE)
+
+    def _look(self) -> None:
+        now = {(process.pid, process.started): process for process in tree(self._pid)}
+        alive = {process.pid for process in now.values()}
+        for name in self._known.keys() - now.keys():
+            gone = self._known[name]
+            if gone.parent in alive and _ignores_children(gone.parent):
+                self._lost += gone.ticks
+        self._known = now
+
+
+def _ignores_children(pid: int) -> bool:
+    """Whether the kernel reaps this process's children without a word to anyone."""
+    try:
+        status = (PROC / str(pid) / "status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    (ignored,) = (line.split()[1] for line in status.splitlines() if line.startswith("SigIgn:"))
+    return bool(int(ignored, 16) >> (signal.SIGCHLD - 1) & 1)
 
 
 def adopt_orphans() -> None:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.accounting import adopt_orphans, cpu_seconds
+from benchmarks.accounting import Meter, adopt_orphans
 
 ROOT = Path(__file__).resolve().parent.parent
 LOGS = ROOT / ".cache" / "bench" / "logs"
@@ -61,6 +61,7 @@ class Runner:
                 },
             )
         self.pid = self._process.pid
+        self._meter = Meter(self.pid)
         self.hello: dict[str, Any] | None = None  #: what it said when it was ready
 
     def ready(self) -> Runner:
@@ -79,12 +80,9 @@ class Runner:
 
     def measure(self, **request: Any) -> dict[str, Any]:
         """`ask`, with the CPU time that the whole tree used meanwhile as ``cpu_s``."""
-        before = cpu_seconds(self.ready().pid)
+        before = self.ready()._meter.seconds()
         answer = self.ask(**request)
-        used = cpu_seconds(self.pid) - before
-        if used < 0:
-            raise RunnerFailed(f"{self.log.stem}: a process ended whose CPU time nobody was given")
-        return answer | {"cpu_s": used}
+        return answer | {"cpu_s": self._meter.seconds() - before}
 
     def close(self) -> None:
         """End the process; its own children end with it."""

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 import pyarrow.parquet as pq
 import pytest
@@ -66,6 +67,25 @@ if os.fork() == 0:
 os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)      # it has ended, and stays a zombie
 """
     assert 0.45 <= used_when_ready(code) < 0.9
+
+
+def test_a_child_that_nobody_is_told_of_is_counted_by_a_meter():
+    code = """
+import os, signal, time
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)        # as Spark's Python daemon has it
+if os.fork() == 0:
+    burn(0.5); time.sleep(2); os._exit(0)
+print('forked', flush=True); input()
+"""
+    with python(code) as process:
+        assert process.stdout.readline() == "forked\n"
+        meter = accounting.Meter(process.pid)
+        deadline = time.monotonic() + 30
+        while len(accounting.tree(process.pid)) > 1 and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert accounting.cpu_seconds(process.pid) < 0.4
+        assert 0.45 <= meter.seconds() < 0.9
+        process.communicate("\n")
 
 
 def test_an_orphan_stays_in_the_tree_of_an_ancestor_that_adopts():

@@ -78,7 +78,7 @@ def _warmed(
 def peers(server: Server, rows: int, batch: int) -> Iterator[dict[str, Case]]:
     """Flink with a cache of its own that is warm; nothing where it cannot be had."""
     try:
-        runner = flink.start(server.url, cores=2, rows=rows // 100)
+        runner = flink.lookup(server.url, cores=2, rows=rows // 100)
     except PeerUnavailable as error:
         print(f"without Flink: {error}", file=sys.stderr)
         yield {}

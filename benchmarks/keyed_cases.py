@@ -10,6 +10,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
+import numpy as np
 import pyarrow as pa
 
 from benchmarks.keyed import REACH
@@ -108,6 +109,11 @@ def between(events: DataFrame, *, table: str, plan: str, index: str | None = Non
     )
 
 
+def identity_fourfold(events: DataFrame) -> DataFrame:
+    """Each row four times through Python and back with one more column: what any join must cost."""
+    return events.mapInArrow(_fourfold, _with(events, "delay", "double"))
+
+
 def spark_between(events: DataFrame, *, table: str, hint: bool) -> DataFrame:
     """Spark's own join with the table in its cache, broadcast where `hint` says so."""
     from pyspark.sql import functions as sf
@@ -138,6 +144,7 @@ CASES: dict[str, Frame] = {
     "by_batch": by_batch,
     "by_record": by_record,
     "between": between,
+    "identity_fourfold": identity_fourfold,
     "spark_between": spark_between,
     "between_by_record": between_by_record,
 }
@@ -152,6 +159,12 @@ def _with(events: DataFrame, name: str, kind: str) -> Any:
 def _constant(batches: Batches) -> Batches:
     for batch in batches:
         yield batch.append_column("name", pa.repeat("item 5000000", batch.num_rows))
+
+
+def _fourfold(batches: Batches) -> Batches:
+    for batch in batches:
+        rows = batch.take(pa.array(np.repeat(np.arange(batch.num_rows), 4)))
+        yield rows.append_column("delay", pa.repeat(12.5, rows.num_rows))
 
 
 def _items(events: DataFrame, url: str, relation: str, held: Any) -> DataFrame:

@@ -10,6 +10,7 @@ from benchmarks.figures import Cells, Document, number, only, spread
 LABELS = {
     "scan": "Spark reads, nothing else",
     "identity_with_name": "identity `mapInArrow` that adds a string column",
+    "identity_fourfold": "identity `mapInArrow` that gives each row four times, with a number",
     "workers": '**rivermouth**, `plan="workers"`',
     "native": '**rivermouth**, `plan="native"`',
     "spark_cached": "Spark's stream-static join, table in its cache",

@@ -10,6 +10,7 @@ LABELS = {
     "join_interval": "**rivermouth**, `join_interval`",
     "join_window": "**rivermouth**, `join_window`",
     "native_cells": "Spark's own join on a cell key",
+    "flink_cells": "Flink's interval join on a cell key",
 }
 #: the axes of paper C's Figures 12 to 15, and the size of batches
 AXES = {
@@ -24,7 +25,7 @@ AXES = {
 def stream_stream(result: Document) -> Cells:
     """Input rows and pairs per CPU second, and how many times Spark's own that is."""
     return [
-        ["T-Drive with itself", "input rows", "pairs", "rows/CPU-s", "pairs/CPU-s", "x Spark's"],
+        ["T-Drive with itself", "input rows", "pairs", "rows/CPU-s", "pairs/CPU-s", "to Spark's"],
         *(
             [
                 f"*{row['workload']}*, {LABELS[row['case']]}",
@@ -40,7 +41,7 @@ def stream_stream(result: Document) -> Cells:
 
 
 def _times(row: dict[str, Any], result: Document) -> str:
-    """Against Spark's own join of the same files: rows where pairs are few, else pairs."""
+    """Against Spark's own join of the same files."""
     if row["case"] == "native_cells" or row["files"] == "all":
         return ""
     (native,) = (

@@ -1,7 +1,8 @@
 """`between` as a stream: our indexes, Spark's own stream-static join, and a query per record.
 
 Tables of 2^18 to 2^23 rows, 32 to a key; each probe meets about four of them whatever the size, so
-that only the search can make a larger table slower. The plain form asks a PostgreSQL that has an
+that only the search can make a larger table slower. The floor is a `mapInArrow` that gives each row
+four times and does nothing else. The plain form asks a PostgreSQL that has an
 index on key and value. Beside it stand the throughputs of paper A's Tables 6, 7 and 8. Every case
 has run ten micro-batches of its own on a small table before it counts, and one whole round.
 """
@@ -41,6 +42,7 @@ LISTS: dict[str, dict[str, Any]] = {
     index: {"plan": "workers", "index": index} for index in ("skiplist", "ideal_skiplist")
 }
 OTHERS: dict[str, dict[str, Any]] = {
+    "identity_fourfold": {},
     "spark_cached": {"hint": False},
     "spark_broadcast": {"hint": True},
 }
@@ -72,9 +74,11 @@ def warm(runner: Runner, power: int) -> None:
 def _case(
     runner: Runner, name: str, power: int, stream: keyed.Stream, options: dict[str, Any]
 ) -> Case:
+    files = len(stream.rows)
+    if not options:
+        return stream.case(runner, name, files=files)
     case = "spark_between" if "hint" in options else "between"
-    table = str(keyed.slices(power))
-    return stream.case(runner, case, files=len(stream.rows), table=table, **options)
+    return stream.case(runner, case, files=files, table=str(keyed.slices(power)), **options)
 
 
 def _by_record(runner: Runner, server: Server, power: int, batch: int) -> Case:

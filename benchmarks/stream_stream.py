@@ -2,14 +2,17 @@
 
 *sparse*: 100 m and a minute; *dense*, paper C's own: 1 km and five minutes. Both forms take turns
 in one run, after micro-batches that do not count, and must give the same number of pairs. Spark's
-own join has state format 4 and cells about as wide as the distance, and, being slow, is given
-fewer files: figures are per row and per pair. Then paper C's Figures 12 to 15 (cores, length of
+own join has state format 4 and the best of four widths of cells, and, being slow, is given fewer
+files: figures are per row and per pair. Flink's interval join on the same cells stands beside
+them. Then paper C's Figures 12 to 15 (cores, length of
 the interval, cells, bins) and the cost of small batches. Latency is measured by `meeting_latency`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,8 +20,11 @@ from benchmarks import daytime, ours, streams
 from benchmarks.daytime import Daytime
 from benchmarks.events import TDRIVE
 from benchmarks.harness import SEED, Case, arguments, data, interleave, progress, save
+from benchmarks.peers import flink
+from benchmarks.peers.environment import PeerUnavailable
 from benchmarks.runner import Runner
 
+FLINK = "flink_cells"
 RUNS = 2
 CONF = {"spark.sql.streaming.join.stateFormatVersion": "4"}
 SPARSE, DENSE = {"meters": 100.0, "seconds": 60}, {"meters": 1000.0, "seconds": 300}
@@ -27,11 +33,12 @@ TEN_HOURS = Daytime(12)
 TWO_HOURS, ONE_HOUR = Daytime(6, 120, 14), Daytime(6, 60, 14)
 HALF_AN_HOUR, TEN_MINUTES = Daytime(3, 30, 14), Daytime(2, 10, 14)
 QUICK = Daytime(3, 3)
-#: what is asked, the files of ours alone, those of both, and the cells of Spark's own, in distances
+#: what is asked, the files of ours alone, and those of all
 WORKLOADS = {
-    "sparse": (SPARSE, TEN_HOURS, HALF_AN_HOUR, 2.0),
-    "dense": (DENSE, ONE_HOUR, TEN_MINUTES, 1.0),
+    "sparse": (SPARSE, TEN_HOURS, HALF_AN_HOUR),
+    "dense": (DENSE, ONE_HOUR, TEN_MINUTES),
 }
+CELLS = (1.0, 2.0, 3.0, 4.0)  #: widths of the cells of Spark's own, in distances
 
 
 @dataclass(frozen=True)
@@ -52,12 +59,17 @@ class Line:
 
     def measure(self) -> dict[str, float]:
         """Run once."""
-        found = self.runner.measure(
-            case=self.case,
-            folder=str(self.taxis.folder()),
-            files=self.taxis.files,
-            options=dict(self.options),
-        )
+        if self.case == FLINK:
+            found = flink.meet(
+                self.runner, self.taxis.folder(), cores=self.cores, **dict(self.options)
+            )
+        else:
+            found = self.runner.measure(
+                case=self.case,
+                folder=str(self.taxis.folder()),
+                files=self.taxis.files,
+                options=dict(self.options),
+            )
         return {
             "rows": found["rows_in"],
             "pairs": found["rows_out"],
@@ -79,20 +91,42 @@ def measured(title: str, lines: Sequence[Line], *, runs: int, warmup: int) -> li
     ]
 
 
-def beside_spark(two: Runner, workload: str, *, runs: int, quick: bool) -> list[dict[str, Any]]:
-    """One workload, ours and Spark's own; the same pairs of the same files."""
-    options, much, little, cells = WORKLOADS[workload]
+def beside_others(
+    two: Runner, other: Runner | None, workload: str, *, runs: int, quick: bool
+) -> list[dict[str, Any]]:
+    """One workload, ours, Spark's own and Flink's: the same pairs of the same files."""
+    options, much, little = WORKLOADS[workload]
     much, little = (QUICK, QUICK) if quick else (much, little)
-    about = {"workload": workload}
-    lines = [
-        Line("join_interval", two, 2, much, options, about | {"files": "all"}),
-        Line("join_interval", two, 2, little, options, about | {"files": "few"}),
-        Line("native_cells", two, 2, little, {**options, "cells": cells}, about | {"files": "few"}),
+    few = {"workload": workload, "files": "few"}
+    tried = [
+        Line("native_cells", two, 2, little, {**options, "cells": cells}, few) for cells in CELLS
     ]
-    rows = measured(f"{workload}, beside Spark", lines, runs=runs, warmup=0 if quick else 1)
-    if rows[1]["pairs"] != rows[2]["pairs"]:
-        raise AssertionError(f"{workload}: {rows[1]['pairs']} and {rows[2]['pairs']} pairs")
+    rows = measured(f"{workload}, cells of Spark's own", tried, runs=1, warmup=0)
+    best = max(rows, key=lambda row: row["pairs_per_cpu_s"])["cells"]
+    lines = [
+        Line("join_interval", two, 2, much, options, few | {"files": "all"}),
+        Line("join_interval", two, 2, little, options, few),
+        Line("native_cells", two, 2, little, {**options, "cells": best}, few),
+    ]
+    if other is not None:
+        lines.append(Line(FLINK, other, 2, little, {**options, "cells": best}, few))
+    rows = measured(f"{workload}, side by side", lines, runs=runs, warmup=0 if quick else 1)
+    if len(pairs := {row["pairs"] for row in rows[1:]}) > 1:
+        raise AssertionError(f"{workload}: {pairs} pairs")
     return rows
+
+
+@contextmanager
+def flink_if_there() -> Iterator[Runner | None]:
+    """Flink, or nothing where it cannot be had."""
+    try:
+        runner = flink.interval()
+    except PeerUnavailable as why:
+        print(f"without Flink: {why}", file=sys.stderr)
+        yield None
+        return
+    with runner:
+        yield runner
 
 
 def growth(one: Runner, two: Runner, *, quick: bool) -> list[dict[str, Any]]:
@@ -140,12 +174,16 @@ def main() -> None:
         "data": f"{TDRIVE}, {daytime.START} and {daytime.HOURS} hours on, inside {daytime.BOX}",
         "conf": streams.CONF | CONF,
     }
-    with ours.start(cores=1, conf=CONF) as one, ours.start(cores=2, conf=CONF) as two:
+    with (
+        flink_if_there() as other,
+        ours.start(cores=1, conf=CONF) as one,
+        ours.start(cores=2, conf=CONF) as two,
+    ):
         warm = Line("join_interval", two, 2, QUICK if given.quick else Daytime(12, 60, 14), SPARSE)
         warm.measure()
         rows: list[dict[str, Any]] = []
         for workload in WORKLOADS:  # saved one by one: each is minutes of work
-            rows += beside_spark(two, workload, runs=runs, quick=given.quick)
+            rows += beside_others(two, other, workload, runs=runs, quick=given.quick)
             print(save("stream_stream", rows, **about), flush=True)
         print(save("stream_stream_growth", growth(one, two, quick=given.quick), **about))
 

@@ -1,10 +1,11 @@
-"""Apache Flink's lookup join with its partial cache, on a table in PostgreSQL.
+"""Apache Flink: its lookup join with a partial cache on PostgreSQL, and its interval join on cells.
 
-This file is both ends: `start` makes the environment and starts the peer from a benchmark;
-``python -m benchmarks.peers.flink`` compiles the job beside it and becomes its Java.
+This file is both ends: `lookup` and `interval` make the environment and start the peer from a
+benchmark; ``python -m benchmarks.peers.flink JOB`` compiles that job, which lies beside it, and
+becomes its Java.
 
-Flink keeps so many rows per subtask, least recently used, absent keys included, and asks for one
-missing key at a time: its JDBC connector has no lookup of several.
+In the lookup join Flink keeps so many rows per subtask, least recently used, absent keys included,
+and asks for one missing key at a time: its JDBC connector has no lookup of several.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.peers.environment import Environment
@@ -37,13 +39,14 @@ FLINK = Environment(
     ),
     whole=True,
 )
-JOB = Path(__file__).with_name("FlinkLookup.java")
+LOOKUP, INTERVAL = "FlinkLookup", "FlinkInterval"
 OPEN = ("java.lang", "java.util", "java.util.concurrent", "java.net", "java.nio")
 HEAP = "-Xmx3g"  #: as Spark's driver has
 RECORD = np.dtype([("key", "<i8"), ("speed", "<f8")])
+TAXI = np.dtype([("taxi", "<i8"), ("ts", "<i8"), ("lon", "<f8"), ("lat", "<f8")])
 
 
-def start(url: str, *, cores: int, rows: int) -> Runner:
+def lookup(url: str, *, cores: int, rows: int) -> Runner:
     """The peer as a runner, with a cache of so many rows per core.
 
     Raises
@@ -53,7 +56,7 @@ def start(url: str, *, cores: int, rows: int) -> Runner:
     """
     FLINK.make()
     place = urlsplit(url)
-    runner = Runner(__spec__.name, name="flink")
+    runner = Runner(__spec__.name, LOOKUP, name="flink")
     runner.ask(
         url=f"jdbc:postgresql://{place.hostname}:{place.port}{place.path}",
         user=place.username,
@@ -62,6 +65,37 @@ def start(url: str, *, cores: int, rows: int) -> Runner:
         rows=rows,
     )
     return runner
+
+
+def interval() -> Runner:
+    """The peer as a runner of interval joins.
+
+    Raises
+    ------
+    PeerUnavailable
+        When its environment cannot be made here.
+    """
+    FLINK.make()
+    return Runner(__spec__.name, INTERVAL, name="flink-interval")
+
+
+def meet(runner: Runner, folder: Path, **options: Any) -> dict[str, Any]:
+    """The taxis of a folder with themselves; `options` are metres, seconds, cells and cores."""
+    return runner.measure(file=str(_in_one(folder)), **options)
+
+
+def _in_one(folder: Path) -> Path:
+    """All files of `daytime` in the order of time, as bare records."""
+    path = folder / "all.records"
+    if not path.exists():
+        parts = sorted(folder.glob("part-*.parquet"))
+        table = pa.concat_tables([pq.read_table(part) for part in parts]).sort_by("ts")
+        records = np.empty(table.num_rows, TAXI)
+        records["ts"] = table["ts"].cast(pa.timestamp("ms", "UTC")).cast(pa.int64()).to_numpy()
+        for name in ("taxi", "lon", "lat"):
+            records[name] = table[name].to_numpy()
+        path.write_bytes(records.tobytes())
+    return path
 
 
 def ask(runner: Runner, folder: Path, files: int) -> dict[str, Any]:
@@ -82,12 +116,13 @@ def _plain(folder: Path, number: int) -> Path:
 
 
 def main() -> None:
-    """Compile the job and become it."""
+    """Compile a job and become it."""
+    job = Path(__file__).with_name(f"{sys.argv[1]}.java")
     jars, classes = str(FLINK.folder / "jars" / "*"), FLINK.folder / "classes"
-    words = ["javac", "-cp", jars, "-d", str(classes), "-nowarn", str(JOB)]
+    words = ["javac", "-cp", jars, "-d", str(classes), "-nowarn", str(job)]
     subprocess.run(words, check=True, stdout=sys.stderr)
     opened = [f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in OPEN]
-    words = ["java", HEAP, *opened, "-cp", f"{classes}:{jars}", JOB.stem]
+    words = ["java", HEAP, *opened, "-cp", f"{classes}:{jars}", job.stem]
     os.execvp("java", words)
 
 

@@ -84,14 +84,17 @@ def figure6(result: Document) -> Any:
     """Rows per second by cores."""
     figure, axes = plt.subplots(figsize=(5, 3), layout="constrained")
     markers = iter("os^")
-    for ratio in sorted({row["ratio"] for row in result["rows"] if row["cores"] == 1}):
-        rows = sorted(
-            (row for row in result["rows"] if (row["case"], row["ratio"]) == ("ours", ratio)),
-            key=lambda row: row["cores"],
-        )
+    alone = [(row["ratio"], row["batch"]) for row in result["rows"] if row["cores"] == 1]
+    for what in alone:
+        rows = [
+            row
+            for row in result["rows"]
+            if row["case"] == "ours" and (row["ratio"], row["batch"]) == what
+        ]
+        rows.sort(key=lambda row: row["cores"])
         axes.plot(
             [row["cores"] for row in rows], [row["rows_per_s"] for row in rows],
-            color=OURS, marker=next(markers), label=f"{ratio} windows hold a record",
+            color=OURS, marker=next(markers), label=f"{what[1]:,} rows a batch",
         )  # fmt: skip
     axes.set_xticks([1, 2])
     axes.set_ylim(bottom=0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from benchmarks.figures import Cells, Document, number, only
+from benchmarks.figures import Cells, Document, number
 
 LABELS = {
     "calibrated": "**`rm.quality(calibrate=True)`**",
@@ -51,16 +51,32 @@ def _line(row: dict[str, Any], most: dict[str, Any]) -> list[str]:
 
 
 def aggregates(result: Document) -> Cells:
-    """Errors and K of each aggregate alone, calibrated."""
+    """Errors and K of each aggregate alone, calibrated and not."""
     kinds = ("sum", "count", "mean", "median")
-    lines = [["calibrated: error >= eps, mean K", *(f"`rm.{kind}`" for kind in kinds)]]
-    for stream, label in list(STREAMS.items())[:2]:
-        found = {
-            row["aggregate"]: f"{100 * row['above']:.1f} %, {row['mean_slack_s']:.2f} s"
-            for row in result["rows"]
-            if row["stream"] == stream and row["case"] == "calibrated"
-        }
-        lines.append([label, *(found.get(kind, "") for kind in kinds)])
+    lines = [["error >= eps, mean K", "", *(f"`rm.{kind}`" for kind in kinds)]]
+    for stream, label in STREAMS.items():
+        for case in ("calibrated", "controller"):
+            found = {
+                row["aggregate"]: f"{100 * row['above']:.1f} %, {row['mean_slack_s']:.2f} s"
+                for row in result["rows"]
+                if row["stream"] == stream and row["case"] == case
+            }
+            lines.append([label, case, *(found.get(kind, "") for kind in kinds)])
+    return lines
+
+
+def seeds(result: Document) -> Cells:
+    """The calibrated sums of the games made from other seeds."""
+    lines = [["other seeds", "mean K", "to max_delay", "mean latency", "to it", "error >= eps"]]
+    for row in result["rows"]:
+        name, _, seed = row["stream"].partition(", ")
+        if seed and row["case"] == "calibrated":
+            (most,) = (
+                other
+                for other in result["rows"]
+                if (other["stream"], other["case"]) == (row["stream"], "max_delay")
+            )
+            lines.append([f"{STREAMS[name]}, seed {seed}", *_line(row, most)[1:-1]])
     return lines
 
 
@@ -83,15 +99,27 @@ def phones_curve(result: Document) -> Cells:
 
 def sliding(result: Document) -> Cells:
     """Rows per CPU-second by the number of windows that hold a record."""
-    lines = [["windows that hold a record", "ours", "Spark's own", "times"]]
-    for ratio in sorted({row["ratio"] for row in result["rows"]}):
-        ours = only(result["rows"], case="ours", ratio=ratio, cores=2)
-        peer = only(result["rows"], case="spark", ratio=ratio)
+    names = [
+        "windows that hold a record",
+        "rows a batch",
+        "ours",
+        "Spark's own",
+        "its rows",
+        "times",
+    ]
+    lines = [names]
+    for ours in result["rows"]:
+        if (ours["case"], ours["cores"]) != ("ours", 2):
+            continue
+        peers = [r for r in result["rows"] if r["case"] == "spark" and r["ratio"] == ours["ratio"]]
+        peer = min(peers, key=lambda row: abs(row["batch"] - ours["batch"]))
         lines.append(
             [
-                f"{ratio}",
+                f"{ours['ratio']}",
+                f"{ours['batch']:,}",
                 f"{number(ours['rows_per_cpu_s'])} rows/CPU-s",
                 f"{number(peer['rows_per_cpu_s'])} rows/CPU-s",
+                f"{peer['batch']:,} a batch",
                 f"{ours['rows_per_cpu_s'] / peer['rows_per_cpu_s']:.1f}",
             ]
         )

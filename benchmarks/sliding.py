@@ -1,9 +1,10 @@
 """Sliding windows in Spark: ours beside Spark's own, by how many windows hold a record.
 
-Rows per CPU-second of the whole process tree, one run each after a warm-up, and the growth of ours
-from one core to two. The stream is disordered as the paper's Game 1; both sides wait twenty
-seconds and answer from the same records. Spark copies a row for every window that holds it, so it
-is given fewer rows where there are many: its rate does not depend on how many.
+Rows per CPU-second of the whole process tree, one run each after a dozen small micro-batches of the
+same query (the first ten of a JVM cost several times the rest), and the growth of ours from one
+core to two. The stream is disordered as the paper's Game 1; both sides wait twenty seconds and
+answer from the same records. Spark copies a row for every window that holds it, so it is given
+fewer rows where there are many: its rate does not depend on how many.
 """
 
 from __future__ import annotations
@@ -23,14 +24,15 @@ from rivermouth.testing.disorder import GAMES, disordered
 
 EVERY_MS = 100
 RATIOS = (5, 50, 500)
-#: rows of a micro-batch, and how many there are: a micro-batch costs both sides one to three
-#: CPU-seconds by itself, which would hide what the rows cost
-BATCH, FILES, WARM = 500_000, 4, 2
-#: rows of a micro-batch that Spark gets, by ratio
-GIVEN = {5: 500_000, 50: 50_000, 500: 5_000}
+#: rows of a micro-batch, small and large, and how many there are of them
+BATCHES, FILES = (100_000, 500_000), 4
+#: rows of a micro-batch that Spark gets, by ratio: a fifth, a fiftieth of the large one
+GIVEN = {5: BATCHES, 50: (50_000,), 500: (5_000,)}
+#: rows of the micro-batches before, by the case: as many copies of them for Spark as for any ratio
+WARM, WARMING = 12, {5: 20_000, 50: 2_000, 500: 400}
 SEED = 2
 #: as Game 1, at ten times its rate
-STREAM = replace(GAMES[1], records=BATCH * FILES, rate=10_000.0)
+STREAM = replace(GAMES[1], records=BATCHES[-1] * FILES, rate=10_000.0)
 #: Spark's own windows run on its default store, which suits them better than ours
 PEER = {
     "spark.sql.streaming.stateStore.providerClass": (
@@ -40,13 +42,13 @@ PEER = {
 
 
 @cache
-def folder(batch: int) -> Path:
+def folder(batch: int, files: int) -> Path:
     """A folder of files of so many rows each, from the start of the stream."""
-    place = CACHE / "disordered" / f"{SEED}-{batch}"
+    place = CACHE / "disordered" / f"{SEED}-{batch}-in-{files}"
     if not place.exists():
         place.mkdir(parents=True)
         rows = disordered(STREAM, seed=SEED).select(["at", "sensor", "value"])
-        for number in range(FILES):
+        for number in range(files):
             pq.write_table(rows.slice(number * batch, batch), place / f"part-{number:03d}.parquet")
     return place
 
@@ -54,9 +56,10 @@ def folder(batch: int) -> Path:
 def measured(runner: Runner, case: str, batch: int, ratio: int, **options: Any) -> dict[str, Any]:
     """One run after a warm-up."""
     options |= {"size": f"{ratio * EVERY_MS} milliseconds", "every": f"{EVERY_MS} milliseconds"}
-    request = {"case": case, "folder": str(folder(batch)), "options": options}
-    runner.ask(**request, files=WARM)
-    found = runner.measure(**request, files=FILES)
+    request = {"case": case, "options": options}
+    small = WARMING[ratio if case == "spark_windows" else 5]
+    runner.ask(**request, folder=str(folder(small, WARM)), files=WARM)
+    found = runner.measure(**request, folder=str(folder(batch, FILES)), files=FILES)
     return {
         "ratio": ratio,
         "batch": batch,
@@ -72,22 +75,26 @@ def main() -> None:
     given = arguments(__doc__)
     ratios: Sequence[int] = RATIOS[:1] if given.quick else RATIOS
     rows: list[dict[str, Any]] = []
-    with progress("sliding", 3 * len(ratios) + 1) as step:
-        for cores in (2, 1):
-            with ours.start(cores=cores) as runner:
-                for ratio in ratios if cores == 2 else ratios[:1]:
-                    step(f"ours, {ratio}, {cores} cores")
-                    found = measured(runner, "windows", BATCH, ratio)
-                    rows.append({"case": "ours", "cores": cores} | found)
-                if cores == 2:
-                    step("ours, promised")
-                    found = measured(runner, "windows", BATCH, ratios[0], promised=True)
-                    rows.append({"case": "promised", "cores": cores} | found)
-        with ours.start(cores=2, conf=PEER) as runner:
-            for ratio in ratios:
-                step(f"Spark, {ratio}")
-                found = measured(runner, "spark_windows", GIVEN[ratio], ratio)
-                rows.append({"case": "spark", "cores": 2} | found)
+    steps = [
+        *(("ours", 2, ratio, batch) for ratio in ratios for batch in BATCHES),
+        ("promised", 2, ratios[0], BATCHES[-1]),
+        *(("spark", 2, ratio, batch) for ratio in ratios for batch in GIVEN[ratio]),
+        *(("ours", 1, ratios[0], batch) for batch in BATCHES),
+    ]
+    with (
+        progress("sliding", len(steps)) as step,
+        ours.start(cores=2) as two,
+        ours.start(cores=2, conf=PEER) as peer,
+        ours.start(cores=1) as one,
+    ):
+        for name, cores, ratio, batch in steps:
+            step(f"{name}, {ratio}, {batch:,} rows a batch, {cores} cores")
+            if name == "spark":
+                found = measured(peer, "spark_windows", batch, ratio)
+            else:
+                more = {"promised": True} if name == "promised" else {}
+                found = measured(two if cores == 2 else one, "windows", batch, ratio, **more)
+            rows.append({"case": name, "cores": cores} | found)
     about = {
         "seed": SEED,
         "data": "seeded: testing.disorder, game 1, ten times its rate",

@@ -266,6 +266,7 @@ TABLES: dict[str, tuple[str, Callable[[Document], Cells]]] = {
     "stream_stream_latency": ("stream_stream_latency", meeting.stream_stream_latency),
     "out_of_order": ("out_of_order", disorder.out_of_order),
     "out_of_order_aggregates": ("out_of_order", disorder.aggregates),
+    "out_of_order_seeds": ("out_of_order", disorder.seeds),
     "phones_curve": ("phones_curve", disorder.phones_curve),
     "sliding": ("sliding", disorder.sliding),
 }

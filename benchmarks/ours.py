@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -35,6 +36,8 @@ def main(cores: str, conf: str) -> None:
     """The process itself: answers ``{"case", "options", "folder", "files", "count", "watch"}``."""
     from rivermouth.spark.session import local_session
 
+    # local[1] alone is no single core: a task, its Python worker and the driver are processes
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: int(cores)])
     spark = local_session("bench", cores=int(cores), conf=streams.CONF | json.loads(conf))
 
     @cache  # a frame defined once loads its table once, as a stream that runs for days does

@@ -2,6 +2,7 @@
 
 import datetime as dt
 import functools
+import time
 
 import numpy as np
 import pyarrow as pa
@@ -273,6 +274,27 @@ def test_what_makes_no_sense_is_said_at_definition(cabs, case):
     usual = {"on": NEAR, "time": "at", "between": ("-1 minute", "1 minute"), "columns": []}
     with pytest.raises(RivermouthError, match=f"^join_interval.*{message}"):
         rm.join_interval(cabs, cabs, **{**usual, **asked})
+
+
+def test_a_silent_side_holds_nobody_up_for_longer_than_it_may(spark, tmp_path):
+    left = stream(spark, "x double | y double | at timestamp\n1 | 1 | 2026-01-01 12:00:00")
+    right = stream(spark, "x double | y double | at timestamp\n9 | 9 | 2026-01-01 11:00:00")
+    lonely = rm.join_interval(
+        left, right, on=NEAR, time="at", between=("-1 minute", "1 minute"), how="left",
+        columns={"seen": "at"}, lateness="0 seconds", idle="1 second", grid=rm.grid(buckets=2),
+    )  # fmt: skip
+    query = (
+        lonely.writeStream.format("memory").queryName("silent")
+        .option("checkpointLocation", str(tmp_path))
+        .trigger(processingTime="200 milliseconds").start()
+    )  # fmt: skip
+    try:
+        deadline = time.monotonic() + 60
+        while not spark.table("silent").count() and time.monotonic() < deadline:
+            query.awaitTermination(0.2)
+    finally:
+        query.stop()
+    assert [(row.x, row.seen) for row in spark.table("silent").collect()] == [(1.0, None)]
 
 
 def test_streams_must_say_how_late_rows_may_be(spark, cabs):

@@ -36,6 +36,7 @@ from rivermouth.kernels.packing import Packer, Router, Stepper, arrivals, decode
 from rivermouth.kernels.spreading import bucket_keys
 from rivermouth.spark import stateless
 from rivermouth.spark.session import ROCKSDB
+from rivermouth.spark.settling import settle
 
 #: raised when what the door itself keeps in the state changes its meaning
 FORMAT = 1
@@ -143,6 +144,7 @@ def _packed(side: Side, number: int, buckets: int) -> DataFrame:
         for batch in batches:
             yield from _rows(packer.add(router.route(batch, _now())), keys)
         yield from _rows(packer.end(), keys)
+        settle()
 
     return side.frame.mapInArrow(work, _PACKED)
 
@@ -200,7 +202,7 @@ class _Buckets(StatefulProcessor):
         """A step over what came for this bucket."""
         yield from self._step(key, (message for frame in rows for message in frame["message"]))
         if self._operator.idle is not None:
-            self._wait(timerValues.getCurrentProcessingTimeInMs(), self._operator.idle)
+            self._wait(self._operator.idle)
 
     def handleExpiredTimer(  # noqa: N802
         self,
@@ -212,7 +214,8 @@ class _Buckets(StatefulProcessor):
         yield from self._step(key, ())
 
     def close(self) -> None:
-        """Nothing is held that Spark does not close."""
+        """Nothing is held that Spark does not close; the task is over."""
+        settle()
 
     def _step(self, key: Any, messages: Iterable[bytes]) -> Iterator[pd.DataFrame]:
         bucket, operator = self._numbers[int(key[0])], self._operator
@@ -226,10 +229,15 @@ class _Buckets(StatefulProcessor):
         self._store[_DOOR] = json.dumps({**_door_of(operator), "token": token}).encode()
         _hints.put((self._name, bucket), token, hint)
 
-    def _wait(self, now: int, idle: float) -> None:
+    def _wait(self, idle: float) -> None:
+        """Have a step taken when so many seconds have passed since this one.
+
+        From now on, not from the beginning of the micro-batch as Spark's time of it would have it:
+        a step that came earlier than that would find that the wait is not over.
+        """
         for timer in list(self._handle.listTimers()):
             self._handle.deleteTimer(timer)
-        self._handle.registerTimer(now + int(idle * 1000))
+        self._handle.registerTimer(_now() // 1000 + int(idle * 1000) + 1)
 
 
 def _whole_bucket(operator: Operator, sides: int) -> Callable[..., Iterator[pa.RecordBatch]]:

@@ -189,10 +189,15 @@ _CODES = {"Tab": "Tab", "Enter": "Enter", " ": "Space"}
 _NUMBERS = {"Tab": 9, "Enter": 13, " ": 32, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39}
 
 
+def chromium() -> str | None:
+    """Where Chromium is, None where it is not."""
+    return next(filter(None, map(shutil.which, _PROGRAMS)), None)
+
+
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     """Chromium, where it is there; CI must have it."""
-    program = next(filter(None, map(shutil.which, _PROGRAMS)), None)
+    program = chromium()
     if program is None:
         if os.environ.get("RIVERMOUTH_REQUIRE_SERVERS"):
             pytest.fail("Chromium is not installed: run `make servers`")

@@ -48,6 +48,9 @@ def test_a_hot_partition_and_one_that_is_only_small() -> None:
         "join_table.zones: one of 3 partitions has 90 % of the rows (DS 1.47)"
     ]
     assert of("join_table.zones", counts=counts, loads=[90, 5, 5]) == []
+    hot = {"rivermouth.join_interval.1": operator(counts=counts, loads=[9_000, 500, 500])}
+    (one,) = advice(summarise([batch(0, operators=hot)]))
+    assert "rm.grid(cell=, spread=)" in one["todo"]
 
 
 def test_rows_that_could_not_take_part() -> None:

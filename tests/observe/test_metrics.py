@@ -98,6 +98,7 @@ def test_a_query_that_has_not_begun() -> None:
         "latency": None,
         "backlog": None,
         "state": None,
+        "corrections": None,
         "operators": {},
     }
 

@@ -12,7 +12,7 @@ import pytest
 import shapely
 
 from browser import Browser, Page, browser
-from histories import PLACED, batch, begin, placed, whole
+from histories import BEGIN, PLACED, batch, begin, placed, whole
 from rivermouth.observe import shapes
 from rivermouth.observe.history import Writer
 from rivermouth.observe.metrics import summarise
@@ -66,6 +66,23 @@ def test_its_numbers_are_those_of_metrics(page: Page, server: Server, tmp_path: 
     assert number(page, "matched") == f"{join['matched']:,}"
     assert number(page, "set_aside.null") == f"{join['set_aside']['null']:,}"
     assert page.run("document.querySelectorAll('#load-bars li').length") == 2
+
+
+def test_corrections_are_counted_and_drawn(page: Page, server: Server, tmp_path: Path) -> None:
+    writer = begin(tmp_path / "run.jsonl")
+    writer.batch(batch(0))
+    page.open(server.url)
+    page.wait(SHOWN)
+    assert not page.run("document.querySelector('#tiles [data-name=corrections]')")
+    made = {"upto": 0, "final": False}
+    told = [{"number": 1, "rows": 4, "at": BEGIN + 1.0, **made}]
+    writer.corrections(told)
+    page.wait("document.querySelector('#tiles [data-name=corrections] dd')?.textContent === '4'")
+    writer.corrections([*told, {"number": 2, "rows": 3, "at": BEGIN + 2.0, **made}])
+    page.wait("document.querySelector('#tiles [data-name=corrections] dd').textContent === '7'")
+    assert "Answers put right; newest: so far 7, by this correction 3" in page.run(
+        "document.querySelector('#chart-corrections canvas').getAttribute('aria-label')"
+    )
 
 
 def test_it_updates_while_a_run_goes_on_and_says_how_it_ends(

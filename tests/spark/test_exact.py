@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import datetime as dt
 import random
+import subprocess
 import time
 
 import pytest
+from pyspark.errors import StreamingQueryException
 
 import rivermouth as rm
 from rivermouth.errors import StateError
@@ -116,6 +118,15 @@ def test_exact_ends_exact_and_can_be_taken_up(spark, events, truth, tmp_path):
     }
     said = running.promise()
     assert 0 < said["coverage"] < 1
+    made = running.corrections()
+    assert made[-1].final
+    assert sum(one.rows for one in made) > 0
+    assert rm.metrics(running)["corrections"] == {
+        "count": len(made), "answers": sum(one.rows for one in made), "at": made[-1].at,
+    }  # fmt: skip
+    running.stop()
+    assert not running.isActive
+    assert running.corrections() == made, "what is finished is finished"
     more = spark.createDataFrame(records(30, seed=2), SCHEMA).coalesce(1)
     more.write.mode("append").parquet(str(folder))
     again = job(stream, tmp_path / "store").start(availableNow=True)
@@ -187,6 +198,33 @@ def test_a_receiver_that_fails_ends_the_query_and_is_taken_up(spark, events, tru
     with pytest.raises(OSError, match="No space left"):
         running.awaitTermination()
     again = job(stream, tmp_path / "store").start(availableNow=True)
+    again.awaitTermination()
+    assert values(again.results()) == truth
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of a few hundred kilobytes, and what makes it larger."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    made = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=200k", "tmpfs", disk], capture_output=True, check=False
+    )
+    if made.returncode:
+        pytest.skip(f"no file system can be mounted here: {made.stderr.decode().strip()}")
+    yield disk, lambda: subprocess.run(["mount", "-o", "remount,size=64m", disk], check=True)
+    subprocess.run(["umount", "--lazy", disk], check=True)
+
+
+def test_a_full_disk_ends_the_query_and_it_is_taken_up_when_there_is_room(
+    spark, events, truth, tmp_path, small_disk
+):
+    disk, enlarge = small_disk
+    stream = rm.testing.replay(events, cuts=50, path=tmp_path / "events")
+    with pytest.raises(StreamingQueryException, match="No space left on device"):
+        job(stream, disk / "store").start(availableNow=True).awaitTermination()
+    enlarge()
+    again = job(stream, disk / "store").start(availableNow=True)
     again.awaitTermination()
     assert values(again.results()) == truth
 

@@ -16,6 +16,13 @@ _POOR = 0.5  # share of lookups that a cache should answer
 _OVERDUE = 3.0  # refresh times after which a table is stale
 _SLOWING = 2.0  # newest batches to those of the whole run
 _FEW = 10  # batches, below which nothing is said of trends
+_OVER_BUCKETS = "Smaller cells, or several buckets for one: grid=rm.grid(cell=, spread=)."
+#: what spreads the rows of an operator, by its name
+_SPREAD = {
+    "join_interval": _OVER_BUCKETS,
+    "join_window": _OVER_BUCKETS,
+    "aggregate": "One group has most of them: a finer by=, or shorter windows summed afterwards.",
+}
 
 
 @dataclass(frozen=True)
@@ -125,7 +132,7 @@ def _hot(name: str, loads: Sequence[int], skew: float | None) -> Iterator[Advice
             "warning",
             name,
             f"one of {len(loads)} partitions has {share:.0f} % of the rows (DS {skew:.2f})",
-            "Spread them: events.repartition(n) before the join.",
+            _SPREAD.get(name.partition(".")[0], "Spread them: events.repartition(n) before it."),
         )
 
 

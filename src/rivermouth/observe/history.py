@@ -6,6 +6,7 @@ Each line is a dict with one key that says what it is:
 - ``batch``: a micro-batch, as `reports.batch` has it
 - ``shapes``: the shapes of an operator's table, as `shapes.drawn` has them; a new one replaces
   the one before
+- ``corrections``: those of an exact aggregation so far; a new list replaces the one before
 - ``end``: when the run ended, and why, if it failed
 
 While the run lives, its writer touches the file every few seconds: a file without an end that has
@@ -94,6 +95,10 @@ class Writer:
         """Add the shapes of an operator's table."""
         self._write({"shapes": shapes})
 
+    def corrections(self, made: list[dict[str, Any]]) -> None:
+        """Say which corrections there were so far."""
+        self._write({"corrections": made})
+
     def alive(self) -> None:
         """Say that the run goes on although there is nothing new."""
         if time.monotonic() - self._touched > _TOUCHED:
@@ -133,6 +138,7 @@ class Reader:
         self.path = path
         self.batches: deque[Batch] = deque(maxlen=most)
         self.shapes: dict[str, dict[str, Any]] = {}
+        self.corrections: list[dict[str, Any]] | None = None
         self.about: dict[str, Any] = {}
         self.end: dict[str, Any] | None = None
         self.seen = 0  # batches so far, those no longer kept included
@@ -154,6 +160,8 @@ class Reader:
                 self._keep(what)
             elif kind == "shapes":
                 self.shapes[what["operator"]] = what
+            elif kind == "corrections":
+                self.corrections = what
             elif kind == "about":
                 self.about = what
             elif kind == "end":

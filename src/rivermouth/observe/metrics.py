@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rivermouth.errors import DefinitionError
 from rivermouth.observe import operators, reports
 from rivermouth.observe.latency import latency
 from rivermouth.observe.reports import Batch
@@ -21,8 +20,10 @@ from rivermouth.spark.stateless import PREFIX
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from rivermouth.spark.exact.job import Running
 
-def metrics(query: StreamingQuery) -> dict[str, Any]:
+
+def metrics(query: StreamingQuery | Running) -> dict[str, Any]:
     """What a streaming query has done, over the progress reports that Spark still holds.
 
     Spark holds the newest 100, one per micro-batch, so the sums of a long query are those of its
@@ -31,7 +32,7 @@ def metrics(query: StreamingQuery) -> dict[str, Any]:
     Parameters
     ----------
     query
-        Running or ended, of Spark or of Spark Connect.
+        Running or ended, of Spark or of Spark Connect; or what ``rm.exact(...).start()`` returned.
 
     Returns
     -------
@@ -52,6 +53,10 @@ def metrics(query: StreamingQuery) -> dict[str, Any]:
             Rows that the source held back in the newest batch; None where it does not say.
         state
             The state's rows and bytes in the newest batch, as Spark counts them; None without.
+        corrections
+            Of an exact aggregation: how many corrections there were (`count`), how many `answers`
+            they put right, and when the newest was made (`at`, in seconds since 1970, None before
+            the first). None of any other query.
         operators
             For each of our operators, by its name and its table's
             (``"join_table.districts.geojson"``; a second one of that name gets a ``#2``). All
@@ -89,18 +94,14 @@ def metrics(query: StreamingQuery) -> dict[str, Any]:
             counts
                 Other counts of the operator, summed.
     """
-    found = getattr(query, "recentProgress", None)
-    if found is None:
-        raise DefinitionError(
-            "metrics",
-            f"a {type(query).__name__} has no progress reports",
-            todo="Give what writeStream...start() returns.",
-        )
-    return summarise(reports.batches(found))
+    found = reports.query_of(query, where="metrics").recentProgress
+    return summarise(reports.batches(found), reports.corrections_of(query))
 
 
-def summarise(batches: Sequence[Batch]) -> dict[str, Any]:
-    """The metrics of these batches, which are in order."""
+def summarise(
+    batches: Sequence[Batch], corrections: Sequence[dict[str, Any]] | None = None
+) -> dict[str, Any]:
+    """The metrics of these batches and corrections, which are in order."""
     seconds = [batch["seconds"] for batch in batches]
     rows = sum(batch["rows"] for batch in batches)
     newest = batches[-1] if batches else {"backlog": None, "state": None}
@@ -114,10 +115,19 @@ def summarise(batches: Sequence[Batch]) -> dict[str, Any]:
         "latency": latency(batches),
         "backlog": newest["backlog"],
         "state": newest["state"],
+        "corrections": None if corrections is None else _corrected(corrections),
         "operators": {
             key: operators.total([b["operators"][name] for b in batches if name in b["operators"]])
             for name, key in keys(name for batch in batches for name in batch["operators"]).items()
         },
+    }
+
+
+def _corrected(corrections: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "count": len(corrections),
+        "answers": sum(made["rows"] for made in corrections),
+        "at": corrections[-1]["at"] if corrections else None,
     }
 
 

@@ -52,6 +52,8 @@ def _samples(numbers: Metrics) -> Iterator[tuple[str, Sample]]:
         yield "gauge", ("rivermouth_latency_seconds", labels, seconds)
     for name, value in (numbers.get("state") or {}).items():
         yield "gauge", (f"rivermouth_state_{name}", {}, value)
+    for name in ("count", "answers") if numbers.get("corrections") else ():
+        yield "counter", (f"rivermouth_corrections_{name}", {}, numbers["corrections"][name])
     for operator, entries in numbers["operators"].items():
         for kind, (name, labels, value) in _of_operator(entries):
             yield kind, (f"rivermouth_operator_{name}", {"operator": operator, **labels}, value)

@@ -14,6 +14,8 @@ from rivermouth.observe.reports import Progress
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from rivermouth.spark.exact.job import Running
+
 _PAUSE = 0.5  # seconds between two looks
 _LONGEST_FAILURE = 500  # characters
 _SECRETS = re.compile(r"(?<=:)[^\s:/@]+(?=@)|(?<=password=)[^\s&;,]+", re.IGNORECASE)
@@ -26,9 +28,11 @@ class Recorder:
     asked for only when a batch was missed.
     """
 
-    def __init__(self, query: StreamingQuery, writer: Writer) -> None:
-        self._query, self._writer = query, writer
+    def __init__(self, watched: StreamingQuery | Running, writer: Writer) -> None:
+        self._watched, self._writer = watched, writer
+        self._query = reports.query_of(watched, where="watch")
         self._newest = -1  # the number of the newest batch that was written
+        self._corrections: list[dict[str, Any]] | None = None
         self._known: dict[str, int | None] = {}  # operator: version of its table that was drawn
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="rivermouth watch", daemon=True)
@@ -51,7 +55,7 @@ class Recorder:
         over = False
         while not over:
             stopped = self._stop.wait(_PAUSE)
-            over = not self._query.isActive or stopped  # asked before the last look
+            over = not self._watched.isActive or stopped  # asked before the last look
             self._look()
         return _failure(self._query)
 
@@ -61,6 +65,10 @@ class Recorder:
             self._writer.batch(batch)
             self._newest = batch["batch"]
             self._draw(batch)
+        made = reports.corrections_of(self._watched)
+        if made is not None and made != self._corrections:
+            self._corrections = made
+            self._writer.corrections(made)
         self._writer.alive()
 
     def _news(self) -> list[Progress]:

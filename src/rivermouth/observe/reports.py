@@ -8,16 +8,43 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any
+from dataclasses import asdict
+from inspect import getattr_static
+from typing import TYPE_CHECKING, Any
 
+from rivermouth.errors import DefinitionError
 from rivermouth.observe import operators
+from rivermouth.spark.exact.job import Running
 from rivermouth.spark.stateless import PREFIX, REPORTS
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
 
 Progress = Mapping[str, Any]
 Batch = dict[str, Any]
 
 #: what Spark's sources call the rows that they know of and have not given yet
 _BACKLOG = "maxOffsetsBehindLatest"
+
+
+def query_of(given: Any, *, where: str) -> StreamingQuery:
+    """A query, or that of an exact aggregation at work."""
+    query = given.query if isinstance(given, Running) else given
+    if getattr_static(query, "recentProgress", None) is None:  # itself it is a call to Spark
+        raise DefinitionError(
+            where,
+            f"a {type(given).__name__} has no progress reports",
+            todo="Give what writeStream...start() or rm.exact(...).start() returns.",
+        )
+    found: StreamingQuery = query
+    return found
+
+
+def corrections_of(given: Any) -> list[dict[str, Any]] | None:
+    """The corrections of an exact aggregation so far; None of any other query."""
+    if not isinstance(given, Running):
+        return None
+    return [asdict(made) for made in given.corrections()]
 
 
 def batches(reports: Iterable[Progress]) -> list[Batch]:

@@ -6,7 +6,7 @@ import json
 import threading
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from itertools import islice
+from itertools import accumulate, islice
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +46,7 @@ class Runs:
             reader = self._current().get(key)
             if reader is None:
                 return None
-            news = (reader.seen, reader.status, after)
+            news = (reader.seen, reader.status, reader.corrections, after)
             known, answer = self._answers.get(key, (None, b""))
             if known != news:
                 answer = _encoded(_page_of(key, reader, after))
@@ -78,7 +78,7 @@ class Runs:
         """The metrics of the runs that go on, as Prometheus text."""
         with self._lock:
             running = [
-                (reader.about["name"] or key, summarise(list(reader.batches)))
+                (reader.about["name"] or key, summarise(list(reader.batches), reader.corrections))
                 for key, reader in self._current().items()
                 if reader.status == "running"
             ]
@@ -115,7 +115,7 @@ def _entry(key: str, reader: Reader) -> dict[str, Any]:
 
 def _page_of(key: str, reader: Reader, after: int) -> dict[str, Any]:
     batches = list(reader.batches)
-    numbers = summarise(batches)
+    numbers = summarise(batches, reader.corrections)
     fresh = min(len(batches), max(0, reader.seen - after))
     names = keys(name for batch in batches for name in batch["operators"])
     return {
@@ -124,6 +124,7 @@ def _page_of(key: str, reader: Reader, after: int) -> dict[str, Any]:
         "seen": reader.seen,
         "metrics": numbers,
         "advice": advice(numbers),
+        "corrections": _growing(reader.corrections or []),
         "batches": briefly(batches, names)[len(batches) - fresh :],
         "maps": [names[name] for name in reader.shapes if name in names],
         "places": _places(batches, names),
@@ -144,6 +145,15 @@ def briefly(batches: Sequence[Batch], names: Mapping[str, str]) -> list[dict[str
             },
         }
         for batch, wait in zip(batches, waits(batches), strict=True)
+    ]
+
+
+def _growing(corrections: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """When each correction was made, and how many answers had been put right by then."""
+    together = accumulate(made["rows"] for made in corrections)
+    return [
+        {"at": made["at"], "answers": made["rows"], "together": total}
+        for made, total in zip(corrections, together, strict=True)
     ]
 
 

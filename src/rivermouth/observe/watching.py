@@ -7,15 +7,18 @@ import os
 import webbrowser
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rivermouth.errors import DefinitionError
 from rivermouth.observe import history as histories
 from rivermouth.observe.recording import Recorder
+from rivermouth.observe.reports import query_of
 from rivermouth.observe.server import Server
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
+
+    from rivermouth.spark.exact.job import Running
 
 
 class Watch:
@@ -68,7 +71,7 @@ class Watch:
 
 
 def watch(
-    *queries: StreamingQuery,
+    *queries: StreamingQuery | Running,
     history: str | os.PathLike[str] | None = None,
     page: bool = True,
     host: str = "127.0.0.1",
@@ -84,7 +87,7 @@ def watch(
     Parameters
     ----------
     queries
-        What ``writeStream...start()`` returned, one or several.
+        What ``writeStream...start()`` or ``rm.exact(...).start()`` returned, one or several.
     history
         The folder for the histories, one file per run. None: the user's folder for the state of
         programs, or what ``RIVERMOUTH_HISTORY`` names; the newest 50 runs stay there.
@@ -106,7 +109,7 @@ def watch(
     DefinitionError
         When there is no query, or the port is taken.
     """
-    started = [_query(one) for one in queries]
+    started = [query_of(one, where="watch") for one in queries]
     if not started:
         raise DefinitionError(
             "watch", "there is no query", todo="Give what writeStream...start() returned."
@@ -115,25 +118,13 @@ def watch(
     place = paths[0] if len(paths) == 1 else paths[0].parent
     server = Server(place, host=host, port=port) if page else None
     recorders = [
-        Recorder(query, _writer(query, path)) for query, path in zip(started, paths, strict=True)
+        Recorder(watched, _writer(query, path))
+        for watched, query, path in zip(queries, started, paths, strict=True)
     ]
     watching = Watch(server, recorders, place)
     if open and watching.url is not None:
         webbrowser.open(watching.url)
     return watching
-
-
-def _query(given: Any) -> StreamingQuery:
-    """A query, or that of a handle which holds one."""
-    query = getattr(given, "query", given)
-    if not hasattr(query, "recentProgress"):
-        raise DefinitionError(
-            "watch",
-            f"a {type(given).__name__} has no progress reports",
-            todo="Give what writeStream...start() returns.",
-        )
-    found: StreamingQuery = query
-    return found
 
 
 def _path(query: StreamingQuery, place: str | os.PathLike[str] | None) -> Path:

@@ -142,9 +142,7 @@ def _told(
         stack.callback(started.stop)
         show_page = sys.stdout.isatty() and not arguments.no_open
         watching = stack.enter_context(
-            rm.watch(
-                *started.all.values(), history=out / HISTORY, port=arguments.port, open=show_page
-            )
+            rm.watch(*started.watched, history=out / HISTORY, port=arguments.port, open=show_page)
         )
         console.print(f"The page:  {watching.url}\n", markup=False)
         sources = [
@@ -160,6 +158,8 @@ def _told(
             return all(source.over for source in sources) and told.is_known_to(now)
 
         numbers = follow_all(started.all, until=over, console=console)
+        with console.status("The last corrections ..."):
+            started.stop()
     return Outcome(
         placed=spark.read.parquet(str(work / "placed.out")).toArrow(),
         offers=spark.read.parquet(str(work / "offers.out")).toArrow(),

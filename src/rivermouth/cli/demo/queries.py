@@ -50,6 +50,11 @@ class Started:
         """The queries by their names."""
         return {"offers": self.offers, "earnings": self.earned.query, "placed": self.placed}
 
+    @property
+    def watched(self) -> tuple[Any, ...]:
+        """What the page shows: the earnings with their corrections."""
+        return (self.offers, self.earned, self.placed)
+
     def stop(self) -> None:
         """End them; the earnings' last corrections are made."""
         self.placed.stop()

@@ -32,6 +32,16 @@ rivermouth.charts = (() => {
     },
   ];
 
+  const OF_CORRECTIONS = [
+    {
+      id: "corrections", title: "Answers put right", unit: words.compact,
+      lines: [
+        ["so far", "a", (c) => c.together],
+        ["by this correction", "b", (c) => c.answers],
+      ],
+    },
+  ];
+
   const OF_OPERATOR = [
     {
       id: "outcome", title: "Rows per batch", unit: words.compact,
@@ -174,5 +184,5 @@ rivermouth.charts = (() => {
     }
   }
 
-  return { OF_QUERY, OF_OPERATOR, draw, forget, fit };
+  return { OF_QUERY, OF_CORRECTIONS, OF_OPERATOR, draw, forget, fit };
 })();

@@ -73,6 +73,7 @@
     panels.showTiles(page.metrics);
     panels.showAdvice(page.advice);
     charts.draw(at("query-charts"), charts.OF_QUERY, shown());
+    charts.draw(at("correction-charts"), charts.OF_CORRECTIONS, page.corrections);
     showOperator();
     showMap();
   }

@@ -51,6 +51,7 @@ class Follower(threading.Thread):
         self._batch: int | None = None
         self._due = math.inf  # when the oldest late record will have waited long enough
         self.error: BaseException | None = None
+        self.finished = False
 
     def run(self) -> None:
         """Work until the query has ended; an error here ends the query, too."""
@@ -70,6 +71,7 @@ class Follower(threading.Thread):
         if upto is not None:
             self._correct(answers, answers.new_windows(), upto, final=True)
         self._tell()
+        self.finished = True
 
     def _has_moved(self) -> bool:
         progress = self._query.lastProgress

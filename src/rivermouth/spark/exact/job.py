@@ -16,7 +16,7 @@ from rivermouth.errors import DefinitionError
 from rivermouth.spark.aggregate import aggregate
 from rivermouth.spark.exact.answers import Answers
 from rivermouth.spark.exact.following import Follower, Receiver, Rules
-from rivermouth.spark.exact.store import BACKUP, DAY, EMITTED, WHERE, Store
+from rivermouth.spark.exact.store import BACKUP, DAY, EMITTED, WHERE, Correction, Store
 from rivermouth.spark.exact.upserting import receiver_of
 from rivermouth.spec.durations import Duration, microseconds
 from rivermouth.spec.slack import Quality, Slack, quality
@@ -114,6 +114,19 @@ class Running:
     query: StreamingQuery
     _follower: Follower
 
+    @property
+    def isActive(self) -> bool:  # noqa: N802  (Spark's name)
+        """Whether the stream runs, or has ended and waits for its last corrections."""
+        failed = self._follower.error is not None or self.query.exception() is not None
+        return self.query.isActive or not (self._follower.finished or failed)
+
+    def corrections(self) -> list[Correction]:
+        """The corrections so far, each with its ``rows`` and the time ``at`` which it was made.
+
+        Reads small files of the store; no Spark job runs.
+        """
+        return self.job.store.corrections()
+
     def results(self) -> DataFrame:
         """As `Exact.results`."""
         return self.job.results()
@@ -143,6 +156,8 @@ class Running:
         self._end()
 
     def _end(self) -> None:
+        if self._follower.finished:
+            return
         self._follower.join()
         if self._follower.error is not None:
             raise self._follower.error

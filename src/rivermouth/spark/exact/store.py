@@ -16,6 +16,7 @@ runs a batch again. A correction knows the log up to such a time.
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -48,12 +49,15 @@ class Correction:
         How many answers it put right.
     final
         Whether it looked at all windows, not only at those that late records touch.
+    at
+        When it was written, in seconds since 1970.
     """
 
     number: int
     upto: int
     rows: int
     final: bool
+    at: float
 
 
 @dataclass(frozen=True)
@@ -114,7 +118,7 @@ class Store:
         folder = self._folder(number)
         rows.write.mode("overwrite").parquet(folder)
         count = rows.sparkSession.read.schema(rows.schema).parquet(folder).count()
-        made = Correction(number, upto, count, final)
+        made = Correction(number, upto, count, final, time.time())
         self._write(f"corrections/{number:06d}.json", asdict(made))
         return made
 

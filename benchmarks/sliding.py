@@ -23,11 +23,11 @@ from rivermouth.testing.disorder import GAMES, disordered
 
 EVERY_MS = 100
 RATIOS = (5, 50, 500)
-#: rows of a micro-batch, small and large, and how many there are of them
-BATCHES = {100_000: 10, 500_000: 4}
-#: rows of a micro-batch that Spark gets, by ratio: with 500 copies of each, the large ones are
-#: beyond a few minutes
-GIVEN = {5: tuple(BATCHES), 50: tuple(BATCHES), 500: (100_000,)}
+#: rows of a micro-batch, small and large
+SMALL, LARGE = 100_000, 500_000
+#: rows of a micro-batch that Spark gets, by ratio: of each it makes so many copies
+GIVEN = {5: (SMALL, LARGE), 50: (SMALL, LARGE), 500: (5_000,)}
+FILES = {SMALL: 10, LARGE: 4, 5_000: 4}
 #: small micro-batches before a case counts, and before a session's first
 WARM, FIRST = 12, 3
 WARMING = {5: 20_000, 50: 2_000, 500: 400}  #: their rows for Spark, by ratio
@@ -61,7 +61,7 @@ def measured(runner: Runner, case: str, batch: int, ratio: int, **options: Any) 
     """One run after a warm-up."""
     options |= {"size": f"{ratio * EVERY_MS} milliseconds", "every": f"{EVERY_MS} milliseconds"}
     request = {"case": case, "options": options}
-    small, files = WARMING[ratio if case == "spark_windows" else 5], BATCHES[batch]
+    small, files = WARMING[ratio if case == "spark_windows" else 5], FILES[batch]
     for _ in range(1 if runner.pid in _warmed else FIRST):
         runner.ask(**request, folder=str(folder(small, WARM)), files=WARM)
     _warmed.add(runner.pid)
@@ -82,10 +82,10 @@ def main() -> None:
     ratios: Sequence[int] = RATIOS[:1] if given.quick else RATIOS
     rows: list[dict[str, Any]] = []
     steps = [
-        *(("ours", 2, ratio, batch) for ratio in ratios for batch in BATCHES),
-        ("promised", 2, ratios[0], max(BATCHES)),
+        *(("ours", 2, ratio, batch) for ratio in ratios for batch in (SMALL, LARGE)),
+        ("promised", 2, ratios[0], LARGE),
         *(("spark", 2, ratio, batch) for ratio in ratios for batch in GIVEN[ratio]),
-        *(("ours", 1, ratios[0], batch) for batch in BATCHES),
+        *(("ours", 1, ratios[0], batch) for batch in (SMALL, LARGE)),
     ]
     with (
         progress("sliding", len(steps)) as step,
@@ -101,6 +101,7 @@ def main() -> None:
                 more = {"promised": True} if name == "promised" else {}
                 found = measured(two if cores == 2 else one, "windows", batch, ratio, **more)
             rows.append({"case": name, "cores": cores} | found)
+            print(rows[-1], flush=True)
     about = {
         "seed": SEED,
         "data": "seeded: testing.disorder, game 1, ten times its rate",

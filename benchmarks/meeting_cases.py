@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 RADIUS = 6_371_008.7714
 LATENESS = "1 minute"
+PIECE = 1 << 16  #: rows of a batch that leaves a worker
 #: what both bring from the other side
 OTHER = {"other": "taxi", "seen": "ts", "other_lon": "lon", "other_lat": "lat"}
 
@@ -90,6 +95,25 @@ def native_cells(taxis: DataFrame, *, meters: float, seconds: int, cells: float 
     return met.drop("row", "column", "other_row", "other_column")
 
 
+def rows_out(taxis: DataFrame, *, each: int) -> DataFrame:
+    """Every row `each` times, beside itself: what it costs that rows leave a Python worker."""
+    from pyspark.sql.types import StructType
+
+    schema = StructType(list(taxis.schema.fields))
+    for new, old in OTHER.items():
+        schema = schema.add(new, taxis.schema[old].dataType)
+
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for begin in range(0, batch.num_rows, PIECE // each + 1):
+                part = batch.slice(begin, PIECE // each + 1)
+                rows = part.take(pa.array(np.repeat(np.arange(part.num_rows), each)))
+                others = [rows.column(old) for old in OTHER.values()]
+                yield pa.RecordBatch.from_arrays([*rows.columns, *others], schema.names)
+
+    return taxis.mapInArrow(work, schema)
+
+
 def _great_circle(lon: Column, lat: Column, other_lon: Column, other_lat: Column) -> Column:
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -103,4 +127,5 @@ CASES = {
     "join_interval": join_interval,
     "join_window": join_window,
     "native_cells": native_cells,
+    "rows_out": rows_out,
 }

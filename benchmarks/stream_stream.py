@@ -170,6 +170,12 @@ def growth(one: Runner, two: Runner, *, quick: bool) -> list[dict[str, Any]]:
     return measured("growth", lines, runs=1, warmup=0)
 
 
+def warm(runner: Runner, taxis: Daytime) -> None:
+    """Let a new session run what is measured: the first micro-batches of a JVM cost several."""
+    for case, options in (("join_interval", SPARSE), ("join_window", SPARSE)):
+        Line(case, runner, 2, taxis, options).measure()
+
+
 def main() -> None:
     """Leave ``stream_stream`` and ``stream_stream_growth``."""
     given = arguments(__doc__)
@@ -185,8 +191,8 @@ def main() -> None:
         ours.start(cores=1, conf=CONF) as one,
         ours.start(cores=2, conf=CONF) as two,
     ):
-        warm = Line("join_interval", two, 2, QUICK if given.quick else Daytime(12, 60, 14), SPARSE)
-        warm.measure()
+        for runner in (one, two):
+            warm(runner, QUICK if given.quick else Daytime(12, 60, 14))
         rows: list[dict[str, Any]] = []
         for workload in WORKLOADS:  # saved one by one: each is minutes of work
             rows += beside_others(two, other, workload, quick=given.quick)

@@ -86,7 +86,7 @@ def meet(runner: Runner, folder: Path, **options: Any) -> dict[str, Any]:
 
 def _in_one(folder: Path) -> Path:
     """All files of `daytime` in the order of time, as bare records."""
-    path = folder / "all.records"
+    path = folder / "_all.records"  # Spark passes over such names
     if not path.exists():
         parts = sorted(folder.glob("part-*.parquet"))
         table = pa.concat_tables([pq.read_table(part) for part in parts]).sort_by("ts")
@@ -105,9 +105,9 @@ def ask(runner: Runner, folder: Path, files: int) -> dict[str, Any]:
 
 def _plain(folder: Path, number: int) -> Path:
     """A file of the stream as bare records, which cost less to read than any format."""
-    path = folder / f"part-{number:03d}.records"
+    path = folder / f"_part-{number:03d}.records"  # Spark passes over such names
     if not path.exists():
-        table = pq.read_table(path.with_suffix(".parquet"))
+        table = pq.read_table(folder / f"part-{number:03d}.parquet")
         records = np.empty(table.num_rows, RECORD)
         for name in RECORD.names or ():
             records[name] = table[name].to_numpy()

@@ -25,6 +25,7 @@ from benchmarks.harness import CACHE, SEED, Case, cpu_seconds
 from benchmarks.peers.environment import Environment
 from benchmarks.runner import Runner
 from benchmarks.zipf import Zipf
+from rivermouth.kernels.routing import deviation
 
 Ints = npt.NDArray[np.int64]
 
@@ -76,9 +77,22 @@ class Stream:
                 **{key: value / million for key, value in asked.items()},
                 **({"batch_ms": found["batch_ms"]} if "batch_ms" in found else {}),
                 **found.get("cache", {}),
+                **_spread(found["loads"]),
             }
 
         return once
+
+
+def _spread(loads: Sequence[Sequence[int]]) -> dict[str, float]:
+    """DS of a routed stream's batches and its largest load, once two cycles have passed."""
+    later = [one for one in loads[2:] if one]
+    if not later:
+        return {}
+    return {
+        "ds": float(np.median([deviation(one) for one in later])),
+        "worst_ds": max(deviation(one) for one in later),
+        "largest_load": max(max(one) / sum(one) for one in later),
+    }
 
 
 def items(rows: int) -> Path:
@@ -128,6 +142,17 @@ def skewed(table: int, batch: int, files: int, *, z: float, absent: int, part: i
         parts.append({"key": key * GAP + gone})
         out.append(int(batch - gone.sum()))
     return _written(f"skewed-{table}-{batch}-{files}-{z}-{absent}-{part}", parts, out)
+
+
+def wandering(table: int, batch: int, stays: Sequence[int], *, z: float) -> Stream:
+    """Keys of `items` by Zipf's law; after so many files each, other keys are the frequent ones."""
+    zipf, parts = _zipf(z, table), []
+    for home, files in enumerate(stays):
+        for number in range(files):
+            key = zipf.draw(batch, stream=1000 * home + number)
+            parts.append({"key": (key + home * table // len(stays)) % table * GAP})
+    name = f"wandering-{table}-{batch}-{'-'.join(map(str, stays))}-{z}"
+    return _written(name, parts, [batch] * len(parts))
 
 
 _zipf = cache(Zipf)

@@ -92,6 +92,25 @@ def by_record(events: DataFrame, *, url: str) -> DataFrame:
     return events.mapInArrow(step, _with(events, "name", "string"))
 
 
+# -- equal, routed
+
+
+def routed(events: DataFrame, *, table: str, way: str, partitions: int, cycle: int) -> DataFrame:
+    """Our join on a full cache, its events routed in one of the ways, or not at all."""
+    import rivermouth as rm
+
+    ways = {
+        "none": None,
+        "hash": rm.by_hash(partitions),
+        "algorithm2": rm.by_hotspot(cycle=cycle, split=False, partitions=partitions),
+        "ours": rm.by_hotspot(cycle=cycle, partitions=partitions),
+    }
+    return rm.join_table(
+        events, rm.tables.parquet(table), on=rm.equal({"key": "id"}), columns=["name"],
+        routing=ways[way],
+    )  # fmt: skip
+
+
 # -- between
 
 
@@ -143,6 +162,7 @@ CASES: dict[str, Frame] = {
     "kept": kept,
     "by_batch": by_batch,
     "by_record": by_record,
+    "routed": routed,
     "between": between,
     "identity_fourfold": identity_fourfold,
     "spark_between": spark_between,

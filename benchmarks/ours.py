@@ -49,8 +49,14 @@ def main(cores: str, conf: str) -> None:
         frame = defined(request["case"], options, request["folder"], request["files"])
         if names := request.get("count"):
             frame = streams.counted(frame, "district", names)
+        parts = request.get("options", {}).get("partitions", 0)
         beside = _watched if request.get("watch") else nullcontext
-        return streams.drain(frame, CACHE / "checkpoints", look=_cache, beside=beside)
+        return streams.drain(
+            frame,
+            CACHE / "checkpoints",
+            look=lambda query: _cache(query) | _loads(query, parts),
+            beside=beside,
+        )
 
     serve(answer, {"spark": spark.version})
     spark.stop()
@@ -71,6 +77,19 @@ def _cache(query: StreamingQuery) -> dict[str, Any]:
     held = operator["cache"]
     names = ("hit_ratio", "loads", "entries", "workers")
     return {"cache": {name: held[name] for name in names}} if held else {}
+
+
+def _loads(query: StreamingQuery, partitions: int) -> dict[str, Any]:
+    """The rows of each partition, batch by batch; those of an empty one are nobody's report."""
+    found = []
+    for batch in query.recentProgress if partitions else ():
+        for row in batch["observedMetrics"].values():
+            tasks = [json.loads(report) for report in row["tasks"]]
+            loads = [0] * max(partitions, len(tasks))
+            for number, task in enumerate(tasks):
+                loads[task.get("routing", {}).get("partition", number)] = task["rows_in"]
+            found.append(loads)
+    return {"loads": found}
 
 
 if __name__ == "__main__":

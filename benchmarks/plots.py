@@ -145,9 +145,31 @@ def workload_growth(result: Document) -> Any:
 WORKLOAD = {"by_record": ("a query per record", OTHERS), "ours": ("rivermouth", OURS)}
 
 
+def routing_time(result: Document) -> Any:
+    """DS of each way over time, and the load of each partition under ours; moves are dotted."""
+    figure, both = plt.subplots(2, 1, figsize=(8, 4.6), sharex=True, layout="constrained")
+    ways = {"hash": OTHERS, "algorithm2": PAPER, "ours": OURS}
+    for way, colour in ways.items():
+        rows = [row for row in result["rows"] if row["case"] == way]
+        both[0].plot([row["ds"] for row in rows], color=colour, marker="o", ms=3, label=way)
+    for loads in zip(*(row["loads"] for row in rows), strict=True):
+        both[1].plot(loads, color=OURS, alpha=0.6, lw=1)
+    for row in rows:
+        if row["moved"]:
+            for axes in both:
+                axes.axvline(row["batch"], color="black", ls=":", lw=1)
+    both[0].axhline(0.15, color="black", lw=0.6)
+    both[0].set_ylabel("DS")
+    both[0].legend(fontsize=8, frameon=False, ncols=3)
+    both[1].set_ylabel("records per partition, ours")
+    both[1].set_xlabel("micro-batch, one a cycle; dotted: the hot keys move")
+    return figure
+
+
 PLOTS: dict[str, tuple[str, Callable[[Document], Any]]] = {
     "figure11": ("stream_table", figure11),
     "growth": ("growth", growth),
+    "routing_time": ("routing_time", routing_time),
     "hit_ratios": ("cache_hits", hit_ratios),
     "recall_growth": ("recall", workload_growth),
     "traffic_growth": ("traffic", workload_growth),

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import bars
+from benchmarks import bars, routing_tables
 from benchmarks import disorder_tables as disorder
 from benchmarks import keyed_tables as keyed
 from benchmarks import meeting_tables as meeting
@@ -29,10 +29,12 @@ PAGES = {
     ROOT / "docs" / "caches.md": "img",
     ROOT / "docs" / "out-of-order.md": "img",
     ROOT / "docs" / "paper-a.md": "img",
+    ROOT / "docs" / "routing.md": "img",
 }
 #: tables that have a plot of their name, and what it shows
 PICTURES = {
     "figure11": "Points per second of the plain loop, the R-tree and rivermouth",
+    "routing_time": "DS and load per partition, micro-batch by micro-batch, hot keys moving twice",
     "growth": "Points per second against the table's rows and the polygons' vertices",
     "phones_curve": "Mean latency against eps for the two streams of phones",
     "sliding": "Rows per second on one core and on two",
@@ -233,6 +235,10 @@ def _load(results: Path, source: str) -> Document | None:
 
 #: the table's name -> the result it is made from, and how
 TABLES: dict[str, tuple[str, Callable[[Document], Cells]]] = {
+    "routing": ("routing", routing_tables.in_spark),
+    "routing_partitions": ("routing_partitions", routing_tables.partitions),
+    "routing_shared": ("routing_shared", routing_tables.shared),
+    "routing_time": ("routing_time", routing_tables.over_time),
     "stream_table": ("stream_table", stream_table),
     "large_batches": ("large_batches", stream_table),
     "figure11": ("stream_table", figure11),
@@ -280,6 +286,7 @@ SCRIPTS = {
     "cache_hits": "cache",
     "cache_store": "cache",
     "figure13": "ordered",
+    **dict.fromkeys(("routing_partitions", "routing_shared", "routing_time"), "routing"),
     "stream_stream_growth": "stream_stream",
     "stream_stream_latency": "meeting_latency",
     "equality_latency": "latency --table keys",

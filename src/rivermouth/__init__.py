@@ -54,6 +54,7 @@ if TYPE_CHECKING:
         within,
     )
     from rivermouth.spec.grids import grid
+    from rivermouth.spec.routing import by_hash, by_hotspot
     from rivermouth.spec.slack import fixed, max_delay, quality
     from rivermouth.spec.summaries import summary
     from rivermouth.spec.windows import sliding, tumbling
@@ -88,6 +89,7 @@ _HOMES = {
         ),
         "rivermouth.spec.aggregates",
     ),
+    **dict.fromkeys(("by_hash", "by_hotspot"), "rivermouth.spec.routing"),
     **dict.fromkeys(("fixed", "max_delay", "quality"), "rivermouth.spec.slack"),
     "summary": "rivermouth.spec.summaries",
     **dict.fromkeys(("sliding", "tumbling"), "rivermouth.spec.windows"),
@@ -103,6 +105,8 @@ __all__ = [
     "aggregate",
     "asof",
     "between",
+    "by_hash",
+    "by_hotspot",
     "contains",
     "correct",
     "count",

@@ -78,6 +78,10 @@ def metrics(query: StreamingQuery | Running) -> dict[str, Any]:
             table
                 The table's newest version: rows, version, age_seconds (at that batch),
                 load_seconds, refresh_seconds (what was asked for), index.
+            routing
+                Of a stream routed by hotspots: `rule` (its version), the last `cycle` (its number),
+                its `deviation` (DS), whether hotspots `moved`, `records` and `cost` (seconds) per
+                partition; of the newest batch `rows_per_partition` and their `skew`.
             cache
                 An incremental cache's hits, misses, negative_hits, loads, load_seconds and the
                 like, summed; what all workers hold together (entries, rows, bytes); hit_ratio,

@@ -36,8 +36,8 @@ def moment(tasks: Sequence[Report]) -> Moment:
     dict
         ``counts`` (each of `COUNTS` that is known, and the operator's own), ``set_aside`` by
         reason, ``seconds``, ``loads`` (rows per task or bucket), ``table``, ``cache``, ``sketch``
-        (as `kernels.sketch` packs it), ``state``, ``clock`` and ``gauges``; the last six None
-        where there is nothing of the kind.
+        (as `kernels.sketch` packs it), ``routing``, ``state``, ``clock`` and ``gauges``; the last
+        seven None where there is nothing of the kind.
     """
     buckets = [bucket for task in tasks if "buckets" in task for bucket in task["buckets"]]
     plain = [task for task in tasks if "buckets" not in task]
@@ -49,6 +49,7 @@ def moment(tasks: Sequence[Report]) -> Moment:
         "table": _table(plain),
         "cache": _cache(plain),
         "sketch": _sketch(plain),
+        "routing": _routing(plain),
         "state": _summed(bucket.get("state") or {} for bucket in buckets) if buckets else None,
         "clock": _clock(buckets),
         "gauges": _gauges(buckets),
@@ -71,6 +72,7 @@ def total(moments: Sequence[Moment]) -> dict[str, Any]:
         "table": _newest(moments, "table"),
         "cache": cache_of(moments),
         "per_row": _per_row(moments),
+        "routing": _newest(moments, "routing"),
         "state": _newest(moments, "state"),
         "clock": _newest(moments, "clock"),
         "gauges": _latest(one["gauges"] for one in moments),
@@ -131,6 +133,19 @@ def _table(tasks: Sequence[Report]) -> dict[str, Any] | None:
         newest["rows"] = sum(table["rows"] for table in tables)
         newest["buckets"] = sorted(bucket for table in tables for bucket in table["buckets"])
     return newest
+
+
+def _routing(tasks: Sequence[Report]) -> dict[str, Any] | None:
+    """The rule that these tasks were routed by, the cycle before, and their rows by partition."""
+    routed = [task for task in tasks if "routing" in task]
+    if not routed:
+        return None
+    newest = dict(max((task["routing"] for task in routed), key=lambda one: one["cycle"]))
+    rows = [0] * newest["partitions"]
+    for task in routed:
+        rows[task["routing"]["partition"]] += task["rows_in"]
+    del newest["partition"]
+    return {**newest, "rows_per_partition": rows, "skew": skew(rows)}
 
 
 def _cache(tasks: Sequence[Report]) -> dict[str, Any] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import hashlib
 import shutil
 import tempfile
 import uuid
@@ -14,8 +15,10 @@ from pyspark.sql import DataFrame
 
 from rivermouth.errors import DefinitionError, PlanError
 from rivermouth.spark.checking import WHERE, Columns, How, Join, check
+from rivermouth.spark.hotspots import Hotspots
 from rivermouth.spark.native.join import native_join
 from rivermouth.spark.workers import (
+    Routed,
     asked_fields,
     join_by_keys,
     join_by_store,
@@ -24,6 +27,7 @@ from rivermouth.spark.workers import (
 )
 from rivermouth.spec.caches import Cache, External, Full, Incremental
 from rivermouth.spec.conditions import Condition
+from rivermouth.spec.routing import ByHash, ByHotspot, Routing
 from rivermouth.tables.files import located
 from rivermouth.tables.source import Answering, Source
 from rivermouth.tables.spark_frame import FrameTable
@@ -39,6 +43,7 @@ def join_table(
     how: How = "inner",
     columns: Columns = None,
     cache: Cache | None = None,
+    routing: Routing | None = None,
     plan: Plan | None = None,
 ) -> DataFrame:
     """Enrich each event with the rows of a table that satisfy a condition.
@@ -65,6 +70,10 @@ def join_table(
     cache
         ``rm.full(...)`` (the default): the whole table in a snapshot. ``rm.incremental(...)``:
         the keys that were asked for lately. ``rm.external()``: the table's store answers.
+    routing
+        Where an event is joined. None: where it is, without a shuffle. ``rm.by_hash()``: equal keys
+        in one partition. ``rm.by_hotspot()``: ranges of keys, cut anew when the load is uneven.
+        The rows do not depend on it.
     plan
         "workers": Python workers, every condition. "native": compiled to Spark SQL, for points
         in polygons, `dwithin` between points, `equal`, `between` and `asof`; runs in real-time
@@ -87,10 +96,11 @@ def join_table(
     join = check(events.schema, table, on=on, how=how, columns=columns)
     if plan not in (None, "workers", "native"):
         raise PlanError(WHERE, f"plan is {plan!r}", todo="Use 'workers', 'native' or None.")
+    routed = None if routing is None else _routed(events, join, cache, routing, plan)
     if isinstance(cache, External):
-        return _external(events, join, plan)
+        return _external(events, join, plan, routed)
     if isinstance(cache, Incremental):
-        return _incremental(events, join, cache, plan)
+        return _incremental(events, join, cache, plan, routed)
     if not isinstance(cache, Full):
         raise PlanError(
             WHERE,
@@ -109,7 +119,35 @@ def join_table(
             "plan='workers' cannot read a DataFrame",
             todo="Use plan='native', or write it once: table = rm.snapshot(df, path).",
         )
-    return join_in_workers(events, join, cache, _folder(events, cache))
+    return join_in_workers(events, join, cache, _folder(events, cache), routed)
+
+
+def _routed(
+    events: DataFrame, join: Join, cache: Cache, routing: Routing, plan: Plan | None
+) -> Hotspots | int:
+    """The routing with all that it leaves open."""
+    if not isinstance(routing, (ByHash, ByHotspot)):
+        raise DefinitionError(
+            WHERE, f"routing is {routing!r}", todo="Use rm.by_hash(), rm.by_hotspot() or None."
+        )
+    in_buckets = isinstance(cache, Full) and cache.buckets is not None
+    if join.equal is None or in_buckets or plan == "native":
+        raise PlanError(
+            WHERE,
+            "events are routed by their equality fields, to Python workers"
+            + (", and a table in buckets routes them itself" if in_buckets else ""),
+            there=f"the condition is {join.on}, the plan {plan!r}",
+            todo="Leave routing out.",
+        )
+    partitions = routing.partitions or int(
+        events.sparkSession.conf.get("spark.sql.shuffle.partitions") or 200
+    )
+    if isinstance(routing, ByHash):
+        return partitions
+    path = routing.path or (cache.path if isinstance(cache, Full) else None)
+    what = repr((join.source.identity, join.on, partitions))
+    digest = hashlib.sha256(what.encode()).hexdigest()[:24]
+    return Hotspots(routing, partitions, f"{_place(events, path)}/routing-{digest}")
 
 
 def _check_buckets(join: Join, plan: Plan | None, is_frame: bool) -> None:
@@ -144,7 +182,9 @@ def _check_sides(events: object, table: object) -> None:
     )
 
 
-def _incremental(events: DataFrame, join: Join, cache: Incremental, plan: Plan | None) -> DataFrame:
+def _incremental(
+    events: DataFrame, join: Join, cache: Incremental, plan: Plan | None, routed: Routed
+) -> DataFrame:
     if join.place is not None:
         raise PlanError(
             WHERE,
@@ -162,10 +202,10 @@ def _incremental(events: DataFrame, join: Join, cache: Incremental, plan: Plan |
         raise PlanError(
             WHERE, "rm.incremental() lives in Python workers", todo="Use plan='workers'."
         )
-    return join_by_keys(events, join, cache)
+    return join_by_keys(events, join, cache, routed)
 
 
-def _external(events: DataFrame, join: Join, plan: Plan | None) -> DataFrame:
+def _external(events: DataFrame, join: Join, plan: Plan | None, routed: Routed) -> DataFrame:
     if not isinstance(join.source, Answering):
         raise PlanError(
             WHERE,
@@ -178,13 +218,17 @@ def _external(events: DataFrame, join: Join, plan: Plan | None) -> DataFrame:
         raise PlanError(
             WHERE, "rm.external() asks the store from Python workers", todo="Use plan='workers'."
         )
-    return join_by_store(events, join)
+    return join_by_store(events, join, routed)
 
 
 def _folder(events: DataFrame, cache: Full) -> str:
-    """Where snapshots go: the user's place, or a temporary one where all workers are here."""
-    if cache.path is not None:
-        return located(cache.path)
+    return _place(events, cache.path)
+
+
+def _place(events: DataFrame, path: str | None) -> str:
+    """Where files go: the user's place, or a temporary one where all workers are here."""
+    if path is not None:
+        return located(path)
     master = events.sparkSession.conf.get("spark.master", "")
     if not str(master).startswith("local"):
         raise DefinitionError(

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import types as t
@@ -24,6 +25,7 @@ from rivermouth.kernels.matching import Matcher, Pairs, set_aside
 from rivermouth.kernels.sketch import MOST_ROWS, Sketch
 from rivermouth.spark import routing, types
 from rivermouth.spark.checking import DISTANCE, WHERE, Join
+from rivermouth.spark.hotspots import Hotspots, Watched
 from rivermouth.spark.stateless import Step, run
 from rivermouth.spec.caches import Full, Incremental
 from rivermouth.tables import snapshot
@@ -31,11 +33,15 @@ from rivermouth.tables.incremental import HELD, Wanted, shared
 from rivermouth.tables.shelf import Version
 from rivermouth.tables.source import Answering, check_unchanged
 
+Routed = Hotspots | int | None  #: where events go: by a rule, by hash to so many, where they are
 
-def join_in_workers(events: DataFrame, join: Join, cache: Full, folder: str) -> DataFrame:
+
+def join_in_workers(
+    events: DataFrame, join: Join, cache: Full, folder: str, routed: Routed = None
+) -> DataFrame:
     """The join against a snapshot under `folder`, whole and indexed before the first record."""
     recipe = join.recipe(cache)
-    return _run(events, join, lambda: _FromSnapshot(join, recipe, cache, folder))
+    return _run(events, join, lambda: _FromSnapshot(join, recipe, cache, folder), routed)
 
 
 def join_in_buckets(
@@ -43,11 +49,13 @@ def join_in_buckets(
 ) -> DataFrame:
     """The join against a snapshot in `count` buckets, each event where its bucket is mapped."""
     recipe = join.recipe(cache)
-    routed = routing.to_partitions(events, routing.by_hash(join, count), count)
-    return _run(routed, join, lambda: _FromBuckets(join, recipe, cache, folder))
+    bucketed = routing.to_partitions(events, routing.by_hash(join, count), count)
+    return _run(bucketed, join, lambda: _FromBuckets(join, recipe, cache, folder), None)
 
 
-def join_by_keys(events: DataFrame, join: Join, cache: Incremental) -> DataFrame:
+def join_by_keys(
+    events: DataFrame, join: Join, cache: Incremental, routed: Routed = None
+) -> DataFrame:
     """The join against the rows of the keys that were asked for lately, others being fetched."""
     wanted = Wanted(
         join.source,
@@ -57,16 +65,24 @@ def join_by_keys(events: DataFrame, join: Join, cache: Incremental) -> DataFrame
         pa.schema(asked_fields(join)),
         join.table,
     )
-    return _run(events, join, lambda: _FromCache(join, wanted, cache))
+    return _run(events, join, lambda: _FromCache(join, wanted, cache), routed)
 
 
-def join_by_store(events: DataFrame, join: Join) -> DataFrame:
+def join_by_store(events: DataFrame, join: Join, routed: Routed = None) -> DataFrame:
     """The join answered by the table's own store, one statement per batch."""
-    return _run(events, join, lambda: _FromStore(join))
+    return _run(events, join, lambda: _FromStore(join), routed)
 
 
-def _run(events: DataFrame, join: Join, make: Callable[[], Step]) -> DataFrame:
-    return run(events, make, join.output, name=f"{WHERE}.{join.source.name}", about=join)
+def _run(events: DataFrame, join: Join, make: Callable[[], Step], routed: Routed) -> DataFrame:
+    """The events through a step, in the partitions they are routed to."""
+    made = make
+    if isinstance(routed, Hotspots):
+        events = routed.routed(events, join)
+        made = lambda: Watched(make(), routed)  # noqa: E731
+    elif routed is not None:
+        route = routing.by_hash(join, routed)
+        events = routing.to_partitions(events, route, routed).drop(routing.ROUTE)
+    return run(events, made, join.output, name=f"{WHERE}.{join.source.name}", about=join)
 
 
 @dataclass
@@ -174,6 +190,7 @@ class _FromCache:
         self._join, self._counts = join, _Counts()
         self._cache = shared(wanted, cache)
         self._before = self._cache.counts
+        self.fetched: npt.NDArray[np.int64] = np.empty(0, np.int64)  #: of the batch last finished
 
     def batches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The joined rows of each batch; while keys of one are fetched, the one before goes on."""
@@ -181,6 +198,7 @@ class _FromCache:
             watch = time.perf_counter()
             out = _joined(self._join, batch, rows.pairs, rows.table)
             self._counts.add(batch, rows.pairs, out, time.perf_counter() - watch)
+            self.fetched = rows.fetched
             yield out
 
     def _left(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:

@@ -74,10 +74,14 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Rows:
-    """What a batch met: pairs of its records and rows of `table`, which may hold others too."""
+    """What a batch met: pairs of its records and rows of `table`, which may hold others too.
+
+    `fetched` are the records whose keys had to be asked for, the first of each.
+    """
 
     pairs: Pairs
     table: dict[str, pa.Array]
+    fetched: Ints
 
 
 @dataclass
@@ -321,7 +325,8 @@ class IncrementalCache:
         if self._wanted.range is not None:
             start, count = self._in_range(lookup, located)
         table, right = self._chunks.gather(np.repeat(located.chunk, count), spread(start, count))
-        return Rows(Pairs(np.repeat(lookup.records, count), right, None, lookup.troubles), table)
+        pairs = Pairs(np.repeat(lookup.records, count), right, None, lookup.troubles)
+        return Rows(pairs, table, lookup.records[lookup.found.asked])
 
     def _in_range(self, lookup: Lookup, located: Located) -> tuple[Ints, Ints]:
         """The part of each record's run that is in its range, by bisection where the run lies."""

@@ -1,0 +1,83 @@
+"""The tables about routing: a result -> cells."""
+
+from __future__ import annotations
+
+import statistics
+
+from benchmarks.figures import Cells, Document, number, only, spread
+
+LABELS = {
+    "none": "`routing=None`: no shuffle",
+    "hash": "`rm.by_hash()`",
+    "algorithm2": "paper A's Algorithm 2 (`split=False`)",
+    "ours": "`rm.by_hotspot()`",
+}
+
+
+def partitions(result: Document) -> Cells:
+    """DS, rows cached and hits by skew and way, a cache for each simulated partition."""
+    head = ["simulated, six partitions", "z", "DS", "its worst", "rows cached", "hit ratio"]
+    return [
+        head,
+        *(
+            [
+                LABELS[row["case"]],
+                f"{row['z']:.2f}",
+                f"{row['ds']:.3f}",
+                f"{row['worst_ds']:.3f}",
+                f"{row['cached_rows']:,}",
+                f"{row['hit_ratio']:.3f}",
+            ]
+            for row in result["rows"]
+        ),
+    ]
+
+
+def in_spark(result: Document) -> Cells:
+    """DS, load, throughput and time of a batch, by skew and way."""
+    head = [
+        "six partitions, two cores", "z", "DS", "largest load", "CPU-s per million rows", "to hash",
+        "rows per second", "s per 100,000",
+    ]  # fmt: skip
+    lines = [head]
+    for row in result["rows"]:
+        same = [one for one in result["rows"] if one["z"] == row["z"]]
+        by_hash, cpu = only(same, case="hash"), "cpu_s_per_million"
+        is_routed = row["case"] != "none"
+        lines.append(
+            [
+                LABELS[row["case"]],
+                "even" if row["z"] is None else f"{row['z']:.2f}",
+                f"{row['ds']:.3f}" if is_routed else "",
+                f"{row['largest_load']:.0%}" if is_routed else "",
+                f"{row[cpu]:.2f} {spread(row, cpu)}",
+                number(row[cpu] / by_hash[cpu]),
+                number(row["rows_per_s"]),
+                f"{row['wall_s_per_million'] / 10:.2f}",
+            ]
+        )
+    return lines
+
+
+def over_time(result: Document) -> Cells:
+    """DS before the moves and after them, by way."""
+    lines = [["DS, median of micro-batches", "standing", "at a move", "one cycle later", "two"]]
+    for case in ("hash", "algorithm2", "ours"):
+        rows = [row for row in result["rows"] if row["case"] == case]
+        moves = [row["batch"] for row in rows if row["moved"]]
+        after = [
+            statistics.median(rows[move + later]["ds"] for move in moves) for later in (0, 1, 2)
+        ]
+        lines.append([LABELS[case], *(f"{ds:.3f}" for ds in (rows[moves[0] - 1]["ds"], *after))])
+    return lines
+
+
+def shared(result: Document) -> Cells:
+    """Hit ratios of two workers with a cache each and with one for both."""
+    lines = [["hit ratio, two workers, 1 % of the keys held", "z", "one each", "one for both"]]
+    for row in result["rows"]:
+        if row["caches"] == "one each":
+            both = only(result["rows"], z=row["z"], case=row["case"], caches="one for both")
+            ratios = (f"{one['hit_ratio']:.3f}" for one in (row, both))
+            lines.append([LABELS[row["case"]], f"{row['z']:.2f}", *ratios])
+    return lines

@@ -1,0 +1,151 @@
+"""Routing by hotspots in a running stream: a rule as a broadcast row, and tasks that watch.
+
+Every batch reads the newest rule by one task, as the native plan reads its index, and the JVM
+applies it: no event goes through Python to be routed. The join's own tasks count and sample what
+came to them, and leave it on the board (`tables.board`) for whoever reads the rule next.
+
+Keys are ordered by ``xxhash64``: one whole number whatever types and columns they have. Ranges of
+it are as good as ranges of the keys themselves, since no row of the join depends on them.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812  (as everybody writes it)
+
+from rivermouth.kernels.routing import Reservoir
+from rivermouth.spark.checking import Join
+from rivermouth.spark.routing import ROUTE, keys_of
+from rivermouth.spark.stateless import Step
+from rivermouth.spec.routing import ByHotspot
+from rivermouth.tables.board import KEY, Board, Seen
+
+ROUTE_KEY = "_rivermouth_key"
+_CUTS, _SHARES, _DRAW = "_rivermouth_cuts", "_rivermouth_shares", "_rivermouth_draw"
+_SEED = 20_260  # of the draws that split a key: the same again where Spark repeats a task
+_LAST = 2**63 - 1
+_RULE = pa.schema([(_CUTS, pa.list_(pa.int64())), (_SHARES, pa.list_(pa.float64()))])
+
+
+@dataclass(frozen=True)
+class Hotspots:
+    """A routing as it is carried out: its settings, partitions, and folder."""
+
+    routing: ByHotspot
+    partitions: int
+    folder: str
+
+    def routed(self, events: DataFrame, join: Join) -> DataFrame:
+        """The events with columns `ROUTE` and `ROUTE_KEY`, in the partitions of the newest rule."""
+        keyed = events.withColumn(ROUTE_KEY, F.xxhash64(*keys_of(join)))
+        drawn = keyed.withColumn(_DRAW, F.rand(_SEED))
+        ruled = drawn.crossJoin(F.broadcast(self._rule(events.sparkSession)))
+        routed = ruled.withColumn(ROUTE, self._route()).drop(_CUTS, _SHARES, _DRAW)
+        return routed.repartitionById(self.partitions, F.col(ROUTE))
+
+    def _rule(self, spark: SparkSession) -> DataFrame:
+        # one partition: each would end the cycle once more
+        return spark.range(0, 1, 1, 1).mapInArrow(
+            self.read, f"{_CUTS} array<bigint>, {_SHARES} array<double>"
+        )
+
+    def read(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The rule as one row, null where there is none; the input says nothing."""
+        for _ in batches:  # a worker that leaves its input unread is not used again
+            pass
+        state = Board(self.folder).advance(self.routing, self.partitions)
+        cuts, shares = None, None
+        if state.version:
+            spare = self.partitions - 1 - len(state.keys)
+            cuts = [*state.keys, *[_LAST] * spare]
+            shares = [*state.share, *[1.0] * spare]
+        yield pa.RecordBatch.from_pylist([{_CUTS: cuts, _SHARES: shares}], _RULE)
+
+    def _route(self) -> Column:
+        """How many cuts an event lies behind; by its key's hash while there is no rule."""
+        key, draw = F.col(ROUTE_KEY), F.col(_DRAW)
+        passed = [
+            ((key > cut) | ((key == cut) & (draw >= share))).cast("int")
+            for cut, share in (
+                (F.col(_CUTS)[n], F.col(_SHARES)[n]) for n in range(self.partitions - 1)
+            )
+        ]
+        without = F.pmod(key, F.lit(self.partitions)).cast("int")
+        return F.coalesce(functools.reduce(operator.add, passed), without) if passed else without
+
+
+class Watched:
+    """A step that counts and samples the events that come to it, and leaves that on the board."""
+
+    def __init__(self, step: Step, hotspots: Hotspots) -> None:
+        self._step, self._hotspots = step, hotspots
+        self._board = Board(hotspots.folder)
+        self._state = self._board.state(hotspots.partitions)
+        share = -(-hotspots.routing.sample // hotspots.partitions)
+        seed = hash((os.getpid(), time.time_ns())) & 0xFFFFFFFF
+        self._reservoir, self._partition = Reservoir(share, seed), 0
+        self._waiting: list[npt.NDArray[np.int64]] = []
+
+    def batches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """What the step makes of each batch."""
+        for out in self._step.batches(self._seen(batches)):
+            self._sample_finished()
+            yield out
+
+    def report(self) -> dict[str, Any]:
+        """The step's report and the routing's; the board gets what was seen."""
+        report = self._step.report()
+        sample, cache = self._reservoir.sample(), report.get("cache", {})
+        if sample is not None:
+            self._board.note(
+                Seen(
+                    self._partition,
+                    report["rows_in"],
+                    cache.get("misses", 0),
+                    report["seconds"],
+                    cache.get("load_seconds", 0.0),
+                    sample.keys.column(KEY).to_pylist(),
+                    sample.count.tolist(),
+                    sample.cost.tolist(),
+                )
+            )
+        state = self._state
+        routing = {
+            "partition": self._partition,
+            "partitions": state.partitions,
+            "rule": state.version,
+            "cycle": state.cycle,
+            "deviation": state.deviation,
+            "moved": state.moved,
+            "records": list(state.records),
+            "cost": list(state.cost),
+        }
+        return {**report, "routing": routing}
+
+    def _seen(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The batches without the columns of the routing."""
+        for batch in batches:
+            if batch.num_rows:
+                self._partition = batch.column(ROUTE)[0].as_py()
+            self._waiting.append(batch.column(ROUTE_KEY).to_numpy())
+            yield batch.drop_columns([ROUTE, ROUTE_KEY])
+
+    def _sample_finished(self) -> None:
+        """Sample the batch that the step has just finished: they come out as they went in."""
+        keys = self._waiting.pop(0)
+        missed = np.zeros(len(keys))
+        fetched = getattr(self._step, "fetched", None)
+        if fetched is not None:
+            missed[fetched] = 1.0
+        self._reservoir.add(pa.table({KEY: keys}), missed)

@@ -1,0 +1,137 @@
+"""Routing in Spark: the same rows whichever way events go, and rules that follow a stream."""
+
+import functools
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+import rivermouth as rm
+from rivermouth.errors import DefinitionError, PlanError
+from rivermouth.testing import assert_same_rows, oracle, replay, rows
+
+pytestmark = pytest.mark.spark
+
+HOWS = ["inner", "left", "semi", "anti"]
+TABLE = [
+    {"k": None if n % 9 == 8 else n % 12, "t": "ab"[n % 2], "w": n, "name": f"row {n}"}
+    for n in range(40)
+]
+#: every other event asks for one key
+EVENTS = [
+    {
+        "id": n,
+        "k": 3 if n % 2 else (None if n % 14 == 0 else n % 17),
+        "t": "abc"[n % 3],
+        "v": n % 50,
+    }
+    for n in range(300)
+]
+ROUTINGS = {
+    "hash": rm.by_hash(3),
+    "hotspot": rm.by_hotspot(cycle=60, sample=30, partitions=4),
+    "algorithm 2": rm.by_hotspot(cycle=60, sample=30, partitions=3, split=False),
+    "cost": rm.by_hotspot(cycle=60, weight="cost", partitions=4),
+    "one partition": rm.by_hotspot(cycle=60, partitions=1),
+}
+CACHES = {"full": rm.full(), "incremental": rm.incremental(rows=5), "external": rm.external()}
+ON = {
+    "two columns": rm.equal(["k", "t"]),
+    "asof": rm.asof("v", "w", by="k"),
+}
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    path = tmp_path_factory.mktemp("routing") / "table.parquet"
+    pq.write_table(pa.Table.from_pylist(TABLE), path)
+    return rm.tables.parquet(path)
+
+
+@pytest.fixture(scope="module")
+def events(spark):
+    made = [tuple(row.values()) for row in EVENTS]
+    frame = spark.createDataFrame(made, "id long, k long, t string, v long")
+    return {"batch": frame, "stream": replay(frame, cuts=50)}
+
+
+def one_how(events, table, on, how, cache, routing):
+    brought = {"columns": ["name"]} if how in ("inner", "left") else {}
+    joined = rm.join_table(events, table, on=on, how=how, cache=cache, routing=routing, **brought)
+    name = F.col("name") if brought else F.lit(None).cast("string")
+    return joined.select("id", name.alias("name"), F.lit(how).alias("how"))
+
+
+@pytest.mark.parametrize(
+    ("routing", "cache", "on", "engine", "hows"),
+    [
+        ("hash", "full", "two columns", "batch", HOWS),
+        ("hotspot", "full", "asof", "stream", HOWS),
+        ("hotspot", "incremental", "two columns", "stream", ["left"]),
+        ("cost", "incremental", "two columns", "stream", ["inner"]),
+        ("algorithm 2", "external", "two columns", "stream", ["left"]),
+        ("one partition", "full", "two columns", "batch", ["anti"]),
+    ],
+)
+def test_rows_do_not_depend_on_the_routing(routing, cache, on, engine, hows, events, table):
+    on = ON[on]
+    joined = functools.reduce(
+        DataFrame.unionByName,
+        (one_how(events[engine], table, on, how, CACHES[cache], ROUTINGS[routing]) for how in hows),
+    )
+    truth = [
+        {"id": row["id"], "name": row.get("name"), "how": how}
+        for how in hows
+        for row in oracle.join_table(EVENTS, TABLE, on=on, how=how, columns=["name"])
+    ]
+    assert_same_rows(rows(joined), truth)
+
+
+def skewed(spark, count):
+    """Half of all records have one key, the others one each."""
+    keys = np.where(np.arange(count) % 2, 7, np.arange(count))
+    return spark.createDataFrame([(int(key),) for key in keys], "k long")
+
+
+def test_a_running_stream_is_balanced_from_the_second_cycle_on(spark, table, tmp_path):
+    routing = rm.by_hotspot(cycle=8000, sample=8000, partitions=4, path=str(tmp_path / "rules"))
+    stream = replay(skewed(spark, 40_000), cuts=8000)
+
+    def joined():
+        cache = rm.incremental(rows=100)
+        return rm.join_table(
+            stream, table, on=rm.equal("k"), how="left", columns=["name"], cache=cache,
+            routing=routing,
+        )  # fmt: skip
+
+    query = joined().writeStream.format("noop").trigger(availableNow=True).start()
+    query.awaitTermination()
+    (operator,) = rm.metrics(query)["operators"].values()
+    seen = operator["routing"]
+    assert seen["rule"] == 1
+    assert seen["cycle"] == 4
+    assert not seen["moved"]
+    assert sum(seen["records"]) == sum(seen["rows_per_partition"]) == 8000
+    assert seen["deviation"] < 0.15
+    assert seen["skew"] < 0.15
+    assert min(seen["cost"]) > 0
+    again = joined().writeStream.format("noop").trigger(availableNow=True).start()
+    again.awaitTermination()
+    first = rm.metrics(again)["operators"]["join_table.table.parquet"]["routing"]
+    assert first["rule"] == 1, "it began with the last rule"
+    assert first["cycle"] > 4
+
+
+def test_what_cannot_be_routed_is_said_at_definition(events, table):
+    with pytest.raises(PlanError, match="routed by their equality fields, to Python workers"):
+        one_how(events["batch"], table, rm.asof("v", "w"), "inner", None, rm.by_hash())
+    with pytest.raises(PlanError, match="a table in buckets routes them itself"):
+        one_how(events["batch"], table, ON["asof"], "inner", rm.full(buckets=2), rm.by_hotspot())
+    with pytest.raises(DefinitionError, match="routing is 'hash'"):
+        one_how(events["batch"], table, ON["asof"], "inner", None, "hash")
+    for wrong in ({"threshold": 0}, {"cycle": 0}, {"weight": "time"}, {"partitions": 0}):
+        with pytest.raises(DefinitionError, match=r"^by_hotspot: "):
+            rm.by_hotspot(**wrong)

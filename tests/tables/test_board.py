@@ -1,0 +1,115 @@
+"""The board of a routed stream, without Spark: cycles, rules, restarts."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import rivermouth as rm
+from rivermouth.kernels.routing import Reservoir, Rule, deviation
+from rivermouth.tables.board import KEY, Board, Seen
+
+PARTITIONS = 6
+
+
+def zipf(z, count, rng, shift=0):
+    weight = np.arange(1, 10_001) ** -z
+    rank = rng.choice(10_000, count, p=weight / weight.sum())
+    return (rank + shift) * 2_654_435_761 % (1 << 62)  # strewn over the keys
+
+
+def routed(state, keys, rng):
+    """The partition of each key by the rule, or by its hash."""
+    if not state.version:
+        return keys % PARTITIONS
+    cuts = pa.table({KEY: pa.array(state.keys)})
+    return Rule(cuts, np.array(state.share)).partitions(
+        pa.table({KEY: keys}), rng.random(len(keys))
+    )
+
+
+def one_batch(board, routing, keys, rng):
+    """Route a batch, let its tasks note what they saw; its partitions' loads."""
+    state = board.advance(routing, PARTITIONS)
+    found = routed(state, keys, rng)
+    for partition in np.unique(found):
+        own = keys[found == partition]
+        reservoir = Reservoir(routing.sample // PARTITIONS, int(rng.integers(1 << 31)))
+        reservoir.add(pa.table({KEY: own}), np.zeros(len(own)))
+        sample = reservoir.sample()
+        board.note(
+            Seen(
+                int(partition), len(own), 0, 1e-6 * len(own), 0.0,
+                sample.keys.column(KEY).to_pylist(), sample.count.tolist(), sample.cost.tolist(),
+            )
+        )  # fmt: skip
+    return np.bincount(found, minlength=PARTITIONS)
+
+
+@pytest.mark.parametrize("z", [0.98, 1.16])
+def test_a_rule_balances_a_skewed_stream_and_follows_when_it_moves(z, tmp_path):
+    board, rng = Board(str(tmp_path)), np.random.default_rng(1)
+    routing = rm.by_hotspot(cycle=20_000, sample=12_000)
+    shifts = [0] * 6 + [5000] * 6
+    loads = [one_batch(board, routing, zipf(z, 10_000, rng, shift), rng) for shift in shifts]
+    found = [deviation(load) for load in loads]
+    assert found[0] > 0.15, "a stream that hashing does not balance"
+    assert max(found[3:6]) < 0.15
+    assert found[6] > 0.15, "the hot keys have moved"
+    assert max(found[10:]) < 0.15, "two cycles later it is balanced again"
+    assert board.state(PARTITIONS).version == 2
+
+
+def test_algorithm_2_leaves_a_heavy_key_where_it_is(tmp_path):
+    rng = np.random.default_rng(2)
+    ours, papers = (
+        [
+            deviation(one_batch(Board(str(tmp_path / name)), routing, zipf(1.5, 10_000, rng), rng))
+            for _ in range(6)
+        ][-1]
+        for name, routing in (
+            ("ours", rm.by_hotspot(cycle=20_000)),
+            ("paper", rm.by_hotspot(cycle=20_000, split=False)),
+        )
+    )
+    assert ours < 0.15 < papers
+
+
+def test_a_cycle_ends_with_enough_records_and_not_before(tmp_path):
+    board, rng = Board(str(tmp_path)), np.random.default_rng(3)
+    routing = rm.by_hotspot(cycle=30_000)
+    cycles = []
+    for _ in range(7):
+        one_batch(board, routing, zipf(1.1, 10_000, rng), rng)
+        cycles.append(board.state(PARTITIONS).cycle)
+    assert cycles == [0, 0, 0, 1, 1, 1, 2]
+    state = board.state(PARTITIONS)
+    assert sum(state.records) == 30_000
+    assert state.deviation == pytest.approx(deviation(state.records))
+
+
+def test_the_last_rule_is_there_for_who_starts_again(tmp_path):
+    rng, routing = np.random.default_rng(4), rm.by_hotspot(cycle=10_000)
+    for _ in range(3):
+        one_batch(Board(str(tmp_path)), routing, zipf(1.1, 10_000, rng), rng)
+    known = Board(str(tmp_path)).state(PARTITIONS)
+    assert known.version >= 1
+    assert Board(str(tmp_path)).advance(rm.by_hotspot(cycle=10**9), PARTITIONS) == known
+    assert Board(str(tmp_path)).state(PARTITIONS + 1).version == 0, "a rule for other partitions"
+
+
+def test_an_even_load_keeps_its_rule_and_a_dear_one_moves_it(tmp_path):
+    """Half of the keys must be fetched, for 19 times the price of the others: 1 s and 19 s."""
+    keys = list(range(100))
+    for name, weight in (("count", "records"), ("cost", "cost")):
+        board = Board(str(tmp_path / name))
+        for partition in (0, 1):
+            own = keys[partition * 50 : partition * 50 + 50]
+            missed = [float(partition)] * 50
+            fetching = 18.0 * partition
+            board.note(Seen(partition, 50, 50 * partition, 1.0, fetching, own, [1.0] * 50, missed))
+        state = board.advance(rm.by_hotspot(cycle=100, weight=weight), 2)
+        assert state.moved == (weight == "cost")
+        assert state.keys == ((49,) if weight == "records" else (73,))
+    assert json.loads((tmp_path / "cost" / "rule.json").read_text())["version"] == 1

@@ -24,7 +24,7 @@ NAMES = ["Harbour", "<script>alert(1)</script>", "Old Town"]
 
 def operator(**more: Any) -> dict[str, Any]:
     """What an operator did in a batch."""
-    nothing = dict.fromkeys(("table", "cache", "sketch", "state", "clock", "gauges"))
+    nothing = dict.fromkeys(("table", "cache", "sketch", "routing", "state", "clock", "gauges"))
     return {"counts": {}, "set_aside": {}, "seconds": 0.1, "loads": [], **nothing, **more}
 
 

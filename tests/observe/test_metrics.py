@@ -182,6 +182,24 @@ def test_caches_are_summed_and_what_workers_hold_is_what_each_held_last() -> Non
     }
 
 
+def test_a_routed_stream_tells_its_rule_and_its_rows_by_partition() -> None:
+    name = "rivermouth__join_table__users__1"
+
+    def routed(partition: int, rows: int, rule: int, cycle: int) -> str:
+        told = {
+            "partition": partition, "partitions": 3, "rule": rule, "cycle": cycle,
+            "deviation": 0.4, "moved": True, "records": [5, 6, 7], "cost": [0.1, 0.2, 0.3],
+        }  # fmt: skip
+        return json.dumps(json.loads(task(rows, rows)) | {"routing": told})
+
+    tasks = [routed(2, 30, 1, 4), routed(0, 10, 1, 4), routed(2, 20, 0, 3)]
+    numbers = of(progress(0, 60, 1000, **{name: tasks}))
+    found = numbers["operators"]["join_table.users"]["routing"]
+    assert (found["rule"], found["cycle"], found["moved"]) == (1, 4, True)
+    assert found["rows_per_partition"] == [10, 0, 50]
+    assert found["skew"] == pytest.approx(np.std([10, 0, 50], ddof=1) / 20)
+
+
 def test_buckets_are_summed_and_their_state_is_that_of_the_newest_batch() -> None:
     name = "rivermouth__join_interval__7"
 

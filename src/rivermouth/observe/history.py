@@ -30,7 +30,7 @@ from rivermouth.kernels.sketch import packed
 from rivermouth.observe.operators import added
 from rivermouth.observe.reports import Batch
 
-FORMAT = 1
+FORMAT = 2
 SUFFIX = ".jsonl"
 #: environment variable that names the folder of histories
 FOLDER = "RIVERMOUTH_HISTORY"

@@ -167,6 +167,7 @@ def _operator(moment: Mapping[str, Any]) -> dict[str, Any]:
         "age": moment["table"]["age_seconds"] if moment["table"] else None,
         "hit_ratio": cache["hit_ratio"] if cache else None,
         "state": moment["state"],
+        "routing": moment["routing"],
         "gauges": {name: of["mean"] for name, of in (moment["gauges"] or {}).items()},
     }
 

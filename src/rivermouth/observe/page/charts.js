@@ -60,6 +60,13 @@ rivermouth.charts = (() => {
       ],
     },
     { id: "skew", title: "Skew of the partitions (DS)", unit: words.ratio, lines: [["DS", "a", (o) => o.skew]] },
+    {
+      id: "routing", title: "Routing by hotspots (DS)", unit: words.ratio,
+      lines: [
+        ["this batch", "a", (o) => o.routing?.skew],
+        ["cycle before", "b", (o) => o.routing?.deviation],
+      ],
+    },
     { id: "hits", title: "Found in the cache", unit: words.percent, lines: [["hits", "a", (o) => o.hit_ratio]] },
     { id: "age", title: "Age of the table", unit: words.seconds, lines: [["age", "a", (o) => o.age]] },
     {

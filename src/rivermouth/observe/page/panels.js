@@ -46,9 +46,9 @@ rivermouth.panels = (() => {
   }
 
   function showLoads(operator) {
-    const loads = operator.rows_per_task;
+    const loads = operator.routing?.rows_per_partition ?? operator.rows_per_task;
     at("loads").hidden = loads.length < 1;
-    at("skew").textContent = operator.skew == null ? "" : `DS ${words.ratio(operator.skew)}`;
+    at("skew").textContent = operator.skew == null ? "" : `DS ${words.ratio(operator.routing?.skew ?? operator.skew)}`;
     at("load-bars").replaceChildren(...loads.slice(0, 32).map((rows, i) =>
       element("li", {}, element("meter", { min: 0, max: Math.max(...loads, 1), value: rows, "aria-label": `partition ${i + 1} by size` }),
         element("span", {}, words.count(rows)))));

@@ -19,6 +19,7 @@ _FEW = 10  # batches, below which nothing is said of trends
 _OVER_BUCKETS = "Smaller cells, or several buckets for one: grid=rm.grid(cell=, spread=)."
 #: what spreads the rows of an operator, by its name
 _SPREAD = {
+    "join_table": "Spread them: routing=rm.by_hotspot() by key, or events.repartition(n).",
     "join_interval": _OVER_BUCKETS,
     "join_window": _OVER_BUCKETS,
     "aggregate": "One group has most of them: a finer by=, or shorter windows summed afterwards.",
@@ -132,7 +133,7 @@ def _hot(name: str, loads: Sequence[int], skew: float | None) -> Iterator[Advice
             "warning",
             name,
             f"one of {len(loads)} partitions has {share:.0f} % of the rows (DS {skew:.2f})",
-            _SPREAD.get(name.partition(".")[0], "Spread them: events.repartition(n) before it."),
+            _SPREAD.get(name.partition(".")[0], "Look at what its rows are divided by."),
         )
 
 

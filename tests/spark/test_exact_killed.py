@@ -59,6 +59,7 @@ def folder(tmp_path):
     return tmp_path
 
 
+@pytest.mark.timeout(3600)
 def test_killed_and_started_again_the_store_ends_exact(spark, folder):
     kill_and_finish(QUERY, folder, seed=2)
     rows = output(folder / "store" / "log")

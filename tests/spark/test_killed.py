@@ -54,6 +54,7 @@ def folder(tmp_path):
     return tmp_path
 
 
+@pytest.mark.timeout(3600)
 def test_killed_and_started_again_each_row_comes_once(folder):
     kill_and_finish(QUERY, folder, seed=1)
     expected = sorted(

@@ -9,7 +9,7 @@ from killing import KILLS, kill_and_finish, output
 
 pytestmark = pytest.mark.spark
 
-FILES, ROWS = 4 * KILLS, 40
+FILES, ROWS = 8 * KILLS, 40  # a kill lets one to six batches pass
 
 QUERY = """
 import sys, time

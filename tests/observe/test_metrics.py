@@ -142,7 +142,7 @@ def test_operators_are_summed_over_batches_and_tasks() -> None:
             "late": None,
             "future": None,
             "routing": None,
-        "state": None,
+            "state": None,
             "clock": None,
             "gauges": None,
             "counts": {},

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 
 from browser import Browser, chromium
@@ -37,6 +38,7 @@ def take(history: Path, into: Path) -> None:
             )
             page.wait(f"document.title.startsWith('{run}')")
             page.wait("document.querySelectorAll('#operator-charts canvas').length > 0")
+            time.sleep(2)  # the map is drawn when it is its turn
             page.picture(into / f"{name}.png", whole=False)
             page.close()
     finally:

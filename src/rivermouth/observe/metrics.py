@@ -55,8 +55,8 @@ def metrics(query: StreamingQuery | Running) -> dict[str, Any]:
             The state's rows and bytes in the newest batch, as Spark counts them; None without.
         corrections
             Of an exact aggregation: how many corrections there were (`count`), how many `answers`
-            they put right, and when the newest was made (`at`, in seconds since 1970, None before
-            the first). None of any other query.
+            they wrote (put right, or given first), and when the newest was made (`at`, in seconds
+            since 1970, None before the first). None of any other query.
         operators
             For each of our operators, by its name and its table's
             (``"join_table.districts.geojson"``; a second one of that name gets a ``#2``). All

@@ -34,10 +34,10 @@ rivermouth.charts = (() => {
 
   const OF_CORRECTIONS = [
     {
-      id: "corrections", title: "Answers put right", unit: words.compact,
+      id: "corrections", title: "Answers by corrections", unit: words.compact,
       lines: [
         ["so far", "a", (c) => c.together],
-        ["by this correction", "b", (c) => c.answers],
+        ["this correction", "b", (c) => c.answers],
       ],
     },
   ];
@@ -118,6 +118,7 @@ rivermouth.charts = (() => {
       .filter(([, ys]) => ys.some((y) => y != null));
     const lines = picked.map(([line]) => line);
     const data = [batches.map((batch) => batch.at), ...picked.map(([, ys]) => ys)];
+    if (batches.length === 1) data.forEach((line, i) => line.unshift(i ? null : line[0] - SHORTEST)); // uPlot shows a point alone on a whole day
     return { ...chart, lines, data, key: lines.map(([label]) => label).join() + (batches.length < 3) };
   }
 

@@ -28,7 +28,7 @@ rivermouth.panels = (() => {
       ["late", "Late rows", words.count(late)],
       ["set_aside", "Set aside", words.count(aside)],
     ];
-    if (numbers.corrections) tiles.push(["corrections", "Answers put right", words.count(numbers.corrections.answers)]);
+    if (numbers.corrections) tiles.push(["corrections", "Corrections", words.count(numbers.corrections.answers)]);
     at("tiles").replaceChildren(...tiles.map(([name, title, value]) =>
       element("div", { "data-name": name }, element("dt", {}, title), element("dd", {}, value))));
   }

@@ -46,7 +46,7 @@ class Correction:
     upto
         The log's rows emitted until then are accounted for; microseconds since 1970.
     rows
-        How many answers it put right.
+        How many answers it wrote: put right, or given for the first time.
     final
         Whether it looked at all windows, not only at those that late records touch.
     at

@@ -21,7 +21,7 @@ def kill_and_finish(script: str, folder: pathlib.Path, *, seed: int, kills: int 
     """Run `script` with `folder` as its argument, kill it `kills` times, then let it end.
 
     The script prints ``started`` once its query runs and ``ended`` at its end. The query's
-    checkpoint is a folder ``checkpoint`` somewhere under `folder`. A kill falls into the time
+    checkpoint is a folder ``checkpoint`` in `folder` or in a folder of it. A kill falls into the time
     after the next batch was committed, anywhere within a batch or so.
     """
     rng = random.Random(seed)
@@ -56,7 +56,9 @@ def _start(script: str, folder: pathlib.Path) -> subprocess.Popen[str]:
 
 def committed_batches(folder: pathlib.Path) -> int:
     """How many batches the query has committed."""
-    return sum(1 for file in folder.glob("**/checkpoint/commits/*") if file.name.isdigit())
+    # no deeper: folders of snapshots come and go while this looks
+    found = (*folder.glob("checkpoint/commits/*"), *folder.glob("*/checkpoint/commits/*"))
+    return sum(1 for file in found if file.name.isdigit())
 
 
 def output(sink: pathlib.Path) -> list[dict[str, object]]:

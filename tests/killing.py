@@ -21,8 +21,8 @@ def kill_and_finish(script: str, folder: pathlib.Path, *, seed: int, kills: int 
     """Run `script` with `folder` as its argument, kill it `kills` times, then let it end.
 
     The script prints ``started`` once its query runs and ``ended`` at its end. The query's
-    checkpoint is a folder ``checkpoint`` in `folder` or in a folder of it. A kill falls into the time
-    after the next batch was committed, anywhere within a batch or so.
+    checkpoint is a folder ``checkpoint`` in `folder` or in a folder of it. A kill falls into the
+    time after the next batch was committed, anywhere within a batch or so.
     """
     rng = random.Random(seed)
     for _ in range(kills):

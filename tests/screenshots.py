@@ -17,7 +17,7 @@ SHOWN = "document.querySelectorAll('#tiles div').length > 0"
 VIEWS = (
     ("page-light", 1280, 1500, False, "placed"),
     ("page-dark", 1280, 1500, True, "earnings"),
-    ("page-phone", 390, 1600, False, "placed"),
+    ("page-phone", 390, 844, False, "placed"),
 )
 
 
@@ -39,7 +39,7 @@ def take(history: Path, into: Path) -> None:
             page.wait(f"document.title.startsWith('{run}')")
             page.wait("document.querySelectorAll('#operator-charts canvas').length > 0")
             time.sleep(2)  # the map is drawn when it is its turn
-            page.picture(into / f"{name}.png", whole=False)
+            page.picture(into / f"{name}.png", whole=width < 1000)
             page.close()
     finally:
         browser.close()

@@ -149,10 +149,9 @@ def incremental(
         raise DefinitionError(
             where, f"when_down is {when_down!r}", todo=f"Use one of {list(get_args(WhenDown))}."
         )
-    if attempts < 1 or (rows is not None and rows < 1):
-        raise DefinitionError(
-            where, f"rows is {rows} and attempts is {attempts}", todo="Give at least one of each."
-        )
+    for name, count in (("rows", rows), ("attempts", attempts)):
+        if count is not None and count < 1:
+            raise DefinitionError(where, f"{name} is {count}", todo="Give at least one.")
     held = None if bytes is None else _size(bytes)
     return Incremental(
         rows,

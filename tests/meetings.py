@@ -7,6 +7,7 @@ import datetime as dt
 import numpy as np
 import pyarrow as pa
 
+from rivermouth.kernels.folding import unfolded
 from rivermouth.kernels.meeting.asked import Meeting, result_schema
 from rivermouth.kernels.meeting.routing import MeetingRouter, routing
 from rivermouth.kernels.meeting.stepping import MeetingStepper
@@ -81,8 +82,9 @@ class Buckets:
             found = arrivals(messages, sides=2, now=now, last=last)
             hint = {} if forget else self.hints[bucket]
             for table in stepper.step(self.stores[bucket], found, hint):
-                assert table.schema == self.asked.output
-                rows += table.to_pylist()
+                for batch in unfolded(table, self.asked.output):
+                    assert batch.schema == self.asked.output
+                    rows += batch.to_pylist()
             self.hints[bucket] = hint
             self.reports.append(stepper.report())
         return rows

@@ -84,7 +84,7 @@ class Stepper(Protocol):
     def step(
         self, store: MutableMapping[str, bytes], arrivals: Arrivals, hint: dict[str, Any]
     ) -> Iterator[pa.Table]:
-        """Take in what has arrived and give what can be said now.
+        """Take in what has arrived and give what can be said now; tables may be `folding`'s.
 
         `store` is the bucket's state and the only thing that lasts; its values should stay
         below a megabyte each. `hint` is empty or holds what the last step over this very state

@@ -2,10 +2,10 @@
 
 Each side's rows are packed in the tasks that read them (`kernels.packing`), all sides are united,
 and a small number of buckets, not one group per key, goes through ``transformWithStateInPandas``.
-What a step says comes out packed, too, and is unpacked by the stateless door, which carries the
-steps' reports along. The state is Spark's: it is written and restored together with the
-checkpoint. On a batch frame the same step runs once per bucket over all of its rows, with a dict
-for its state.
+What a step says comes out packed, too: its report is observed beside few messages instead of
+many rows, and the messages are unpacked by a last ``mapInArrow``. The state is Spark's: it is
+written and restored together with the checkpoint. On a batch frame the same step runs once per
+bucket over all of its rows, with a dict for its state.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import pandas as pd
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812  (as everybody writes it)
 from pyspark.sql import types as t
 from pyspark.sql.streaming.stateful_processor import (
     ExpiredTimerInfo,
@@ -32,6 +33,7 @@ from pyspark.sql.streaming.stateful_processor import (
 )
 
 from rivermouth.errors import SessionError, StateError
+from rivermouth.kernels.folding import is_folded, unfolded
 from rivermouth.kernels.packing import Packer, Router, Stepper, arrivals, decode, encode
 from rivermouth.kernels.spreading import bucket_keys
 from rivermouth.spark import stateless
@@ -119,7 +121,12 @@ def run(sides: Sequence[Side], operator: Operator) -> DataFrame:
         )
     else:
         said = grouped.applyInArrow(_whole_bucket(operator, len(sides)), _SAID)
-    return stateless.run(said, lambda: _Unpack(arrow), operator.schema, name=operator.name)
+    observed = said.observe(
+        stateless.report_name(operator.name), F.collect_list("report").alias(stateless.REPORTS)
+    )
+    return observed.filter(F.col("rows").isNotNull()).mapInArrow(
+        _unpack(arrow), stateless.nullable(operator.schema)
+    )
 
 
 def _check_provider(spark: SparkSession, name: str) -> None:
@@ -159,25 +166,16 @@ def _now() -> int:
     return time.time_ns() // 1000
 
 
-class _Unpack:
-    """A task behind the state operator: what the steps said becomes rows again."""
+def _unpack(arrow: pa.Schema) -> Callable[..., Iterator[pa.RecordBatch]]:
+    """What a task behind the state operator does: messages become rows again."""
 
-    def __init__(self, arrow: pa.Schema) -> None:
-        self._nothing = pa.RecordBatch.from_pylist([], schema=arrow)
-        self._reports: list[Any] = []
-
-    def batches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The rows of each message."""
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            reports = batch.column("report").drop_null().to_pylist()
-            self._reports.extend(json.loads(report) for report in reports)
-            for message in batch.column("rows").drop_null():
-                yield from decode(message.as_buffer())[0].to_batches()
-        yield self._nothing  # a task without rows reports, too
+            for message in batch.column("rows"):
+                yield from unfolded(decode(message.as_buffer())[0], arrow)
+        settle()
 
-    def report(self) -> dict[str, Any]:
-        """The reports of the buckets that this task saw."""
-        return {"buckets": self._reports}
+    return work
 
 
 class _Buckets(StatefulProcessor):
@@ -262,9 +260,10 @@ def _said(
 ) -> Iterator[tuple[bytes | None, str | None]]:
     """Rows and reports as `_SAID` has them: the tables in pieces, the report at the end."""
     for table in tables:
-        for begin in range(0, table.num_rows, _OUT_ROWS):
-            yield encode(table.slice(begin, _OUT_ROWS).combine_chunks(), {}), None
-    yield None, json.dumps(report())
+        most = table.num_rows if is_folded(table.schema) else _OUT_ROWS
+        for begin in range(0, table.num_rows, most):
+            yield encode(table.slice(begin, most).combine_chunks(), {}), None
+    yield None, json.dumps({"buckets": [report()]})
 
 
 def _door_of(operator: Operator) -> dict[str, Any]:

@@ -57,7 +57,6 @@ def run(
     `name` and a running number name the reports in ``observedMetrics``; under that name `about`,
     what was asked for, is known to those who look on.
     """
-    fields = [t.StructField(field.name, field.dataType, True, field.metadata) for field in schema]
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         step, last = make(), None
@@ -72,10 +71,16 @@ def run(
     observed_as = report_name(name)
     _remember(observed_as, about)
     carried = frame.mapInArrow(
-        work, t.StructType([*fields, t.StructField(CARRIER, t.StringType())])
+        work, t.StructType([*nullable(schema), t.StructField(CARRIER, t.StringType())])
     )
     observed = carried.observe(observed_as, F.collect_list(CARRIER).alias(REPORTS))
     return observed.filter(F.col(CARRIER).isNull()).drop(CARRIER)
+
+
+def nullable(schema: t.StructType) -> t.StructType:
+    """The schema, any of whose columns may be null."""
+    fields = [t.StructField(field.name, field.dataType, True, field.metadata) for field in schema]
+    return t.StructType(fields)
 
 
 def about(observed_as: str) -> Any:

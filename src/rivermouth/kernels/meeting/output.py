@@ -1,4 +1,4 @@
-"""The rows of the result: what the step says, put together column by column."""
+"""The rows of the result: what the step says, put together column by column or folded."""
 
 from __future__ import annotations
 
@@ -8,14 +8,25 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from rivermouth.kernels.folding import folded
 from rivermouth.kernels.geometry import Floats
-from rivermouth.kernels.meeting.asked import DISTANCE, ENDS, KIND, LEFT, SIDE, STARTS, Meeting
+from rivermouth.kernels.meeting.asked import (
+    DISTANCE,
+    ENDS,
+    KIND,
+    LEFT,
+    RIGHT,
+    SIDE,
+    STARTS,
+    Meeting,
+)
 from rivermouth.kernels.meeting.runs import Run
 from rivermouth.kernels.meeting.times import Windows
 
 Ints = npt.NDArray[np.int64]
 
 _ENOUGH = 1 << 16  # rows that are worth a message of their own
+_REPEATS = 2  # times that rows must come on average for them to be sent once
 _SIDES = ("left", "right")
 
 
@@ -50,13 +61,26 @@ class Output:
         starts: Ints | None = None,
     ) -> Iterator[pa.Table]:
         """Joined rows; of each, the distance and the start of the window, where there are such."""
-        columns = self._left(left, li)
+        if not len(li):
+            return
+        besides = {} if distance is None else {DISTANCE: pa.array(distance)}
+        if len(li) >= _REPEATS * (len(left) + len(right)):
+            yield self._folded(left, li, right, ri, besides | self._told(len(li), starts))
+            return
         index = pa.array(ri)
-        for new, old in self._meeting.columns:
-            columns[new] = right.rows.column(old).take(index)
-        if distance is not None:
-            columns[DISTANCE] = pa.array(distance)
-        yield from self._add(columns, len(li), starts)
+        brought = {new: right.rows.column(old).take(index) for new, old in self._meeting.columns}
+        yield from self._add(self._left(left, li) | brought | besides, len(li), starts)
+
+    def _folded(
+        self, left: Run, li: Ints, right: Run, ri: Ints, besides: dict[str, pa.Array]
+    ) -> pa.Table:
+        """Joined rows that repeat those of the sides many times: see `folding`."""
+        self.rows += len(li)
+        columns = {_SIDES[LEFT]: folded(left.rows, li), **besides}
+        if brought := dict(self._meeting.columns):
+            rows = right.rows.select(list(brought.values())).rename_columns(list(brought))
+            columns[_SIDES[RIGHT]] = folded(rows, ri)
+        return pa.table(columns)
 
     def lonely(self, left: Run, li: Ints, *, starts: Ints | None = None) -> Iterator[pa.Table]:
         """Left rows that met nothing."""
@@ -92,12 +116,7 @@ class Output:
     ) -> Iterator[pa.Table]:
         if not count:
             return
-        if starts is not None:
-            assert isinstance(self._meeting.when, Windows)
-            columns[STARTS] = pa.array(starts)
-            columns[ENDS] = pa.array(starts + self._meeting.when.size)
-        if KIND in self._schema.names and KIND not in columns:
-            columns[KIND] = pa.array(["row"] * count)
+        columns = self._told(count, starts) | columns
         arrays = [self._column(columns, field, count) for field in self._schema]
         self._held.append(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
         self._count += count
@@ -105,8 +124,17 @@ class Output:
         if self._count >= _ENOUGH:
             yield from self.rest()
 
+    def _told(self, count: int, starts: Ints | None) -> dict[str, pa.Array]:
+        """What the join itself says of rows."""
+        told: dict[str, pa.Array] = {}
+        if starts is not None:
+            assert isinstance(self._meeting.when, Windows)
+            told[STARTS] = pa.array(starts, self._schema.field(STARTS).type)
+            told[ENDS] = pa.array(starts + self._meeting.when.size, told[STARTS].type)
+        if self._meeting.late_rows:
+            told[KIND] = pa.repeat("row", count)
+        return told
+
     def _column(self, columns: dict[str, pa.Array], field: pa.Field, count: int) -> pa.Array:
-        if field.name not in columns:
-            return pa.nulls(count, field.type)
-        column = columns[field.name]
-        return column if column.type == field.type else column.cast(field.type)
+        column = columns.get(field.name)
+        return pa.nulls(count, field.type) if column is None else column

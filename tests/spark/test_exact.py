@@ -113,9 +113,8 @@ def test_exact_ends_exact_and_can_be_taken_up(spark, events, truth, tmp_path):
     running = job(stream, tmp_path / "store").start(availableNow=True)
     assert running.awaitTermination()
     assert values(running.results()) == truth
-    assert {row.answer for row in running.results().select("answer").distinct().collect()} == {
-        "exact"
-    }
+    ends = running.results().select("answer", "coverage").distinct().collect()
+    assert list(map(tuple, ends)) == [("exact", 1.0)]
     said = running.promise()
     assert 0 < said["coverage"] < 1
     made = running.corrections()
@@ -134,6 +133,32 @@ def test_exact_ends_exact_and_can_be_taken_up(spark, events, truth, tmp_path):
     assert values(again.results()) == values(
         rm.aggregate(events.unionByName(more), summary(), late="count")
     )
+
+
+def test_the_promise_is_judged_by_all_records(events, truth, tmp_path):
+    eps = 0.1
+    stream = rm.testing.replay(events, cuts=50)
+    slack = rm.quality(eps=eps, delta=0.9)
+    running = job(stream, tmp_path / "store", slack=slack).start(availableNow=True)
+    running.awaitTermination()
+    exact = {row[:3]: dict(zip(VALUES[3:], row[3:], strict=True)) for row in truth}
+    held = [tuple(row) for row in events.collect()]
+    above = dict.fromkeys(("total", "n", "middle"), 0)
+    answers = running.changelog().where("revision = 0").collect()
+    for row in answers:
+        window = (row.road, row.window_start, row.window_end)
+        now = exact[window]
+        cars = [c for road, at, c in held if road == row.road and window[1] <= at < window[2]]
+        below = sum(c < row.middle for c in cars) / len(cars)
+        upto = sum(c <= row.middle for c in cars) / len(cars)
+        above["middle"] += row.middle != now["middle"] and max(below - 0.5, 0.5 - upto) >= eps
+        for name in ("total", "n"):
+            off = abs(row[name] - now[name])
+            above[name] += off > 0 and off >= eps * abs(now[name])
+    said = running.promise()
+    assert said["windows"] == len(answers)
+    assert said["above_eps"] == pytest.approx({n: k / len(answers) for n, k in above.items()})
+    assert above["middle"] > 0
 
 
 @pytest.mark.server

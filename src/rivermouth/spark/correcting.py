@@ -89,9 +89,15 @@ def touched_windows(records: DataFrame, summary: Summary) -> DataFrame:
     """The windows that these records belong to, each once; records may be in a struct `RECORD`."""
     if RECORD in records.columns:
         records = records.select(f"{RECORD}.*")
+    return in_windows(records, summary).distinct()
+
+
+def in_windows(records: DataFrame, summary: Summary, *columns: str) -> DataFrame:
+    """These columns of each record, once for each window that it belongs to."""
     window = _window(summary.time, summary.window.size_us, summary.window.every_us)
-    found = records.select(*summary.by, window.alias(RECORD)).distinct()
-    return found.select(*summary.by, F.col(RECORD).start.alias(START), F.col(RECORD).end.alias(END))
+    found = records.select(*summary.by, window.alias(RECORD), *columns)
+    bounds = F.col(RECORD).start.alias(START), F.col(RECORD).end.alias(END)
+    return found.select(*summary.by, *bounds, *columns)
 
 
 def _window(time: str, size: int, every: int) -> Column:

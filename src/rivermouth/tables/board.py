@@ -11,7 +11,6 @@ counted twice costs time only. Only data is kept here, as JSON.
 from __future__ import annotations
 
 import contextlib
-import json
 import uuid
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -22,6 +21,7 @@ import pyarrow.fs
 
 from rivermouth.kernels.routing import Sample, algorithm2, deviation, even_cuts, merged
 from rivermouth.spec.routing import ByHotspot
+from rivermouth.tables.files import read_json, write_json
 
 KEY = "key"  #: keys are compared as one whole number each
 _SEEN, _RULE = "seen", "rule.json"
@@ -98,16 +98,13 @@ class Board:
 
     def note(self, seen: Seen) -> None:
         """Leave what a task saw."""
-        name = f"{_SEEN}/{seen.partition}-{seen.records}-{uuid.uuid4().hex}.json"
-        self._write(name, asdict(seen))
+        name = f"{seen.partition}-{seen.records}-{uuid.uuid4().hex}.json"
+        write_json(f"{self._folder}/{_SEEN}/{name}", asdict(seen))
 
     def state(self, partitions: int) -> State:
         """The newest rule; none yet, or one for another number of partitions, is version 0."""
-        files, root = self._opened()
-        try:
-            with files.open_input_stream(f"{root}/{_RULE}") as stream:
-                known = json.loads(stream.read())
-        except FileNotFoundError:
+        known = read_json(f"{self._folder}/{_RULE}")
+        if known is None:
             return State(partitions)
         lists = {name: tuple(value) for name, value in known.items() if isinstance(value, list)}
         state = State(**{**known, **lists})
@@ -115,35 +112,20 @@ class Board:
 
     def advance(self, routing: ByHotspot, partitions: int) -> State:
         """The rule for the next batch; ends the cycle if it has seen enough records."""
-        files, root = self._opened()
+        files, root = pa.fs.FileSystem.from_uri(self._folder)
         state = self.state(partitions)
         listed = files.get_file_info(pa.fs.FileSelector(f"{root}/{_SEEN}", allow_not_found=True))
-        paths = [info.path for info in listed if info.base_name.endswith(".json")]
-        if sum(int(path.rpartition("/")[2].split("-")[1]) for path in paths) < routing.cycle:
+        names = [info.base_name for info in listed if info.base_name.endswith(".json")]
+        if sum(int(name.split("-")[1]) for name in names) < routing.cycle:
             return state
-        seen = [Seen(**_read(files, path)) for path in paths]
+        said = [read_json(f"{self._folder}/{_SEEN}/{name}") for name in names]
+        seen = [Seen(**one) for one in said if one is not None]  # another query counts it, too
         state = decided(state, [one for one in seen if one.partition < partitions], routing)
-        self._write(_RULE, asdict(state))
-        for path in paths:
-            with contextlib.suppress(FileNotFoundError):  # another query counts it, too
-                files.delete_file(path)
+        write_json(f"{self._folder}/{_RULE}", asdict(state))
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                files.delete_file(f"{root}/{_SEEN}/{name}")
         return state
-
-    def _write(self, name: str, value: dict[str, Any]) -> None:
-        """Write a small file so that a reader sees all of it or nothing."""
-        files, root = self._opened()
-        path = f"{root}/{name}"
-        files.create_dir(path.rpartition("/")[0])
-        draft = f"{path}.{uuid.uuid4().hex}.draft"
-        with files.open_output_stream(draft) as stream:
-            stream.write(json.dumps(value).encode())
-        files.move(draft, path)
-
-    def _opened(self) -> tuple[Any, str]:
-        if "://" not in self._folder:
-            return pa.fs.LocalFileSystem(), self._folder
-        files, root = pa.fs.FileSystem.from_uri(self._folder)
-        return files, root
 
 
 def decided(state: State, seen: list[Seen], routing: ByHotspot) -> State:
@@ -187,9 +169,3 @@ def _sample(one: Seen, memory: float, remote: float) -> Sample:
     count, missed = np.array(one.count), np.array(one.missed)
     keys = pa.table({KEY: pa.array(one.keys, pa.int64())})
     return Sample(keys, count, count * memory + missed * remote)
-
-
-def _read(files: Any, path: str) -> dict[str, Any]:
-    with files.open_input_stream(path) as stream:
-        found: dict[str, Any] = json.loads(stream.read())
-    return found

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
-from collections.abc import Iterator
+import uuid
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 import pyarrow.fs
 
@@ -37,6 +40,28 @@ def read_bytes(path: str, *, where: str) -> bytes:
         system, inner = pyarrow.fs.FileSystem.from_uri(path)
         with system.open_input_stream(inner) as stream:
             return bytes(stream.read())
+
+
+def read_json(path: str) -> dict[str, Any] | None:
+    """What `write_json` left at `path`, None where there is nothing."""
+    system, inner = pyarrow.fs.FileSystem.from_uri(path)
+    try:
+        with system.open_input_stream(inner) as stream:
+            said: dict[str, Any] = json.loads(stream.read())
+    except FileNotFoundError:
+        return None
+    return said
+
+
+def write_json(path: str, value: Mapping[str, Any]) -> None:
+    """Write a small file, and its folder, so that a reader sees all of it or nothing."""
+    system, inner = pyarrow.fs.FileSystem.from_uri(path)
+    folder, _, name = inner.rpartition("/")
+    system.create_dir(folder)
+    draft = f"{folder}/.{name}.{uuid.uuid4().hex}"
+    with system.open_output_stream(draft) as stream:
+        stream.write(json.dumps(value).encode())
+    system.move(draft, inner)
 
 
 @contextmanager

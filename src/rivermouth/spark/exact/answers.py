@@ -12,6 +12,7 @@ from pyspark.sql import types as t
 
 from rivermouth.spark.correcting import (
     corrections,
+    in_windows,
     newest_answers,
     same,
     semi_join,
@@ -84,6 +85,11 @@ class Answers:
         return newest_answers(self.all, self.summary, order=_ORDER)
 
     @property
+    def records(self) -> DataFrame:
+        """All records there are."""
+        return backup_of(self.logged) if self.history is None else self.history
+
+    @property
     def pending(self) -> DataFrame:
         """The late records that no correction has seen, as the log has them."""
         late = self.logged.where(F.col(KIND) == "late")
@@ -104,7 +110,10 @@ class Answers:
         newest = newest_answers(both, self.summary, order=_ORDER)
         joined = newest.join(marks, same({name: f"_{name}" for name in keys}), "left")
         answer = F.when(settled, EXACT).otherwise(EARLY)
-        return joined.select(*self.answered, answer.alias(ANSWER))
+        # what the stream could only guess is known now
+        share = F.when(settled, 1.0).otherwise(F.col(COVERAGE)).alias(COVERAGE)
+        columns = [share if name == COVERAGE else F.col(name) for name in self.answered]
+        return joined.select(*columns, answer.alias(ANSWER))
 
     def changes(self, after: int | None = None) -> DataFrame:
         """Inserts, updates and deletes in the order of `EMITTED` and revision."""
@@ -122,9 +131,8 @@ class Answers:
 
     def differences(self, touched: DataFrame | None) -> DataFrame:
         """What a correction has to write, for these windows or for all."""
-        history = backup_of(self.logged) if self.history is None else self.history
         answers = self.newest.drop(EMITTED)
-        return corrections(answers, history, self.summary, touched)
+        return corrections(answers, self.records, self.summary, touched)
 
     def new_windows(self) -> DataFrame | None:
         """The windows of all records since everything was last corrected; None: of any record.
@@ -162,11 +170,18 @@ class Answers:
         early = newest_answers(self.early, self.summary, order=_ORDER)
         now = self.newest.select(*(F.col(name).alias(f"_{name}") for name in self.answered))
         both = early.join(now, same({name: f"_{name}" for name in keys}))
-        errors = {
-            name: _error(F.col(name), F.col(f"_{name}"))
-            for name, aggregate in self.summary.aggregates
-            if isinstance(aggregate, Standard) and aggregate.kind != "quantile"
-        }
+        aggregates = {n: a for n, a in self.summary.aggregates if isinstance(a, Standard)}
+        errors = {name: _error(F.col(name), F.col(f"_{name}")) for name in aggregates}
+        quantiles = {name: one for name, one in aggregates.items() if one.kind == "quantile"}
+        if quantiles and eps is not None:
+            ranked = self._rank_errors(early, quantiles)
+            both = both.join(ranked, same({name: f"_ranked_{name}" for name in keys}), "left")
+            errors |= {
+                name: F.when(F.col(name).eqNullSafe(F.col(f"_{name}")), 0.0).otherwise(
+                    F.coalesce(f"_off_{name}", F.lit(float("inf")))
+                )
+                for name in quantiles
+            }
         share = F.col("records") / F.col("_records")
         found = both.agg(
             F.count("*").alias("windows"),
@@ -181,6 +196,26 @@ class Answers:
         numbers = found.asDict()
         said = {"windows": numbers.pop("windows"), COVERAGE: numbers.pop(COVERAGE)}
         return {**said, "eps": eps, "above_eps": numbers}
+
+    def _rank_errors(self, early: DataFrame, quantiles: dict[str, Standard]) -> DataFrame:
+        """By how much the early quantiles of each window are off in rank, of all its records."""
+        keys = window_keys(self.summary)
+        columns = list(dict.fromkeys(str(one.column) for one in quantiles.values()))
+        placed = in_windows(self.records, self.summary, *columns)
+        there = placed.select(*(F.col(n).alias(f"_ranked_{n}") for n in (*keys, *columns)))
+        asked = early.select(*keys, *quantiles)
+        both = asked.join(there, same({name: f"_ranked_{name}" for name in keys}))
+        held = {n: F.col(f"_ranked_{one.column}").cast("double") for n, one in quantiles.items()}
+        return both.groupBy(*(f"_ranked_{name}" for name in keys)).agg(
+            *(
+                F.greatest(
+                    F.mean((held[name] < F.col(name)).cast("double")) - F.lit(one.share),
+                    F.lit(one.share) - F.mean((held[name] <= F.col(name)).cast("double")),
+                    F.lit(0.0),
+                ).alias(f"_off_{name}")
+                for name, one in quantiles.items()
+            )
+        )
 
 
 def _error(early: Column, exact: Column) -> Column:

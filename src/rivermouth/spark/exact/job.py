@@ -99,8 +99,8 @@ class Exact:
         """Whether the early answers kept the promise, by what is known now.
 
         Runs a Spark job. ``above_eps`` is the share of windows whose early answer was off by eps
-        or more, for each aggregate but quantiles; ``coverage`` the mean share of the records
-        that early answers had.
+        or more, for each aggregate (of quantiles the error is one of rank; one's own aggregates
+        are left out); ``coverage`` the mean share of the records that early answers had.
         """
         eps = self.slack.eps if isinstance(self.slack, Quality) else None
         return self.answers().promise(eps)

@@ -15,7 +15,6 @@ runs a batch again. A correction knows the log up to such a time.
 
 from __future__ import annotations
 
-import json
 import time
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -27,6 +26,7 @@ from pyspark.sql import types as t
 
 from rivermouth.errors import StateError
 from rivermouth.spec.summaries import KIND, RECORD
+from rivermouth.tables.files import read_json, write_json
 
 WHERE = "exact"
 FORMAT = 1
@@ -144,22 +144,10 @@ class Store:
         return bool(kind != pyarrow.fs.FileType.NotFound)
 
     def _read(self, name: str) -> dict[str, Any] | None:
-        files, root = self._files()
-        try:
-            with files.open_input_stream(f"{root}/{name}") as stream:
-                said: dict[str, Any] = json.loads(stream.read())
-        except FileNotFoundError:
-            return None
-        return said
+        return read_json(f"{self.path}/{name}")
 
     def _write(self, name: str, what: dict[str, Any]) -> None:
-        """Write a small file so that a reader sees all of it or none."""
-        files, root = self._files()
-        folder, _, file = f"{root}/{name}".rpartition("/")
-        files.create_dir(folder)
-        with files.open_output_stream(f"{folder}/.{file}") as stream:
-            stream.write(json.dumps(what).encode())
-        files.move(f"{folder}/.{file}", f"{folder}/{file}")
+        write_json(f"{self.path}/{name}", what)
 
 
 def backup_of(logged: DataFrame) -> DataFrame:

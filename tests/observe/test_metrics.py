@@ -180,6 +180,10 @@ def test_caches_are_summed_and_what_workers_hold_is_what_each_held_last() -> Non
         "rows": 15,
         "bytes": 120,
         "workers": 2,
+        "per_worker": {
+            "a": {"entries": 7, "rows": 7, "bytes": 56, "hit_ratio": 15 / 22},
+            "b": {"entries": 8, "rows": 8, "bytes": 64, "hit_ratio": 3 / 11},
+        },
     }
 
 
@@ -210,7 +214,7 @@ def test_buckets_are_summed_and_their_state_is_that_of_the_newest_batch() -> Non
     first = bucket(0, clock=5, counts={"rows_in": 4, "rows_out": 2, "late": 1, "pairs": 9}, k=2.0)
     second = bucket(1, clock=3, counts={"rows_in": 6, "rows_out": 1, "late": 0}, k=4.0)
     later = bucket(1, clock=8, counts={"rows_in": 1, "late": 2}, state={"rows": 3}, k=1.0)
-    last = bucket(0, clock=9, counts={"rows_in": 2}, state={"rows": 5}, set_aside={"null time": 1})
+    last = bucket(0, clock=9, counts={"rows_in": 2}, state={"rows": 5}, set_aside={"null_time": 1})
     numbers = of(
         progress(0, 10, 1000, **{name: [said(second), said(first)]}),
         progress(1, 3, 1000, **{name: [said(later, last)]}),
@@ -223,7 +227,7 @@ def test_buckets_are_summed_and_their_state_is_that_of_the_newest_batch() -> Non
             "unmatched": None,
             "late": 3,
             "future": None,
-            "set_aside": {"null time": 1},
+            "set_aside": {"null_time": 1},
             "seconds": 2.0,
             "rows_per_task": [2, 1],
             "skew": pytest.approx(0.4714, abs=1e-4),

@@ -85,7 +85,7 @@ def metrics(query: StreamingQuery | Running) -> dict[str, Any]:
             cache
                 An incremental cache's hits, misses, negative_hits, loads, load_seconds and the
                 like, summed; what all workers hold together (entries, rows, bytes); hit_ratio,
-                hits of both kinds to lookups.
+                hits of both kinds to lookups; `per_worker` the last four for each of them.
             per_row
                 How often each row of the table was met, in the table's order, for tables with
                 places and at most 20,000 rows.

@@ -105,9 +105,21 @@ def cache_of(moments: Iterable[Moment]) -> dict[str, Any] | None:
     for cache in caches:
         newest.update(cache["held"])
     held = {name: sum(one[name] for one in newest.values()) for name in HELD}
+    # a history that was written before does not know who did what
+    by_worker = [cache["done_by"] for cache in caches if "done_by" in cache]
+    each = {
+        worker: {**last, "hit_ratio": _hit_ratio(_summed(one.get(worker, {}) for one in by_worker))}
+        for worker, last in newest.items()
+    }
+    return {
+        **done, **held, "workers": len(newest), "hit_ratio": _hit_ratio(done), "per_worker": each
+    }  # fmt: skip
+
+
+def _hit_ratio(done: Mapping[str, int]) -> float | None:
     hits = done.get("hits", 0) + done.get("negative_hits", 0)
     asked = hits + done.get("misses", 0)
-    return {**done, **held, "workers": len(newest), "hit_ratio": hits / asked if asked else None}
+    return hits / asked if asked else None
 
 
 def _counts(plain: Sequence[Report], buckets: Sequence[Report]) -> dict[str, Any]:
@@ -149,13 +161,16 @@ def _routing(tasks: Sequence[Report]) -> dict[str, Any] | None:
 
 
 def _cache(tasks: Sequence[Report]) -> dict[str, Any] | None:
-    """What was done, and what each worker held when its last task ended."""
+    """What was done, by all and by each worker, and what each held when its last task ended."""
     caches = [task["cache"] for task in tasks if "cache" in task]
     if not caches:
         return None
-    done = ({name: cache[name] for name in cache.keys() - {"worker", *HELD}} for cache in caches)
+    done: dict[str, dict[str, Any]] = {}
+    for cache in caches:
+        counts = {name: cache[name] for name in cache.keys() - {"worker", *HELD}}
+        done[cache["worker"]] = _summed([done.get(cache["worker"], {}), counts])
     held = {cache["worker"]: {name: cache[name] for name in HELD} for cache in caches}
-    return {"done": _summed(done), "held": held}
+    return {"done": _summed(done.values()), "done_by": done, "held": held}
 
 
 def _sketch(tasks: Sequence[Report]) -> dict[str, Any] | None:

@@ -71,7 +71,12 @@ def _of_operator(entries: Metrics) -> Iterator[tuple[str, Sample]]:
         yield "gauge", ("skew", {}, entries["skew"])
     for name in _TABLE if entries["table"] else ():
         yield "gauge", (f"table_{name}", {}, entries["table"][name])
-    for name, value in (entries["cache"] or {}).items():
+    cache = dict(entries["cache"] or {})
+    for worker, held in cache.pop("per_worker", {}).items():
+        for name, value in held.items():
+            if value is not None:
+                yield "gauge", (f"cache_worker_{name}", {"worker": worker}, value)
+    for name, value in cache.items():
         if value is not None:
             yield "gauge" if name in _HELD else "counter", (f"cache_{name}", {}, value)
     for name, value in (entries["state"] or {}).items():

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import rivermouth as rm
 from meetings import NOW, SECOND, TIME, Buckets, at, interval, meeting, run, windows
+from rivermouth.kernels.meeting import output
 from rivermouth.spec.windows import sliding, tumbling
 from rivermouth.testing import assert_same_rows
 from rivermouth.testing.meetings import join_interval, join_window
@@ -89,6 +90,7 @@ how_cut = st.fixed_dictionaries(
         "bin": st.sampled_from([None, SECOND, 4 * SECOND, 100 * SECOND]),
         "lateness": st.sampled_from([0, 3, 50]),
         "batches": st.integers(1, 6),
+        "repeats": st.sampled_from([0, 2, 1000]),  # pairs a row from which on they are folded
     }
 )
 
@@ -103,7 +105,9 @@ def check(on, when, truth, cut):
     )  # fmt: skip
     buckets = Buckets(asked, cut["buckets"], cell=cut["cell"], spread=cut["spread"])
     rng = np.random.default_rng(cut["seed"])
-    found = run(buckets, left, right, rng, lateness=cut["lateness"], batches=cut["batches"])
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(output, "_REPEATS", cut["repeats"])
+        found = run(buckets, left, right, rng, lateness=cut["lateness"], batches=cut["batches"])
     expected = truth(left.to_pylist(), right.to_pylist(), on=on, time=("t", "u"),
                      how=cut["how"], columns=COLUMNS)  # fmt: skip
     assert_same_rows(_rounded(found), _rounded(expected))
@@ -233,8 +237,10 @@ def test_what_cannot_take_part_is_set_aside_and_the_future_moves_no_clock():
     aside = {}
     for report in buckets.reports:
         aside |= report["set_aside"]
-    assert aside == {"null time": 1, "no place": 1}
-    assert sum(report["counts"].get("future", 0) for report in buckets.reports) == 1
+    assert aside == {"null_time": 1, "no_place": 1}
+    counts = [report["counts"] for report in buckets.reports]
+    assert sum(count["future"] for count in counts) == 1
+    assert sum(count["rows_in"] for count in counts) == 5
     # had 5000 moved the clock, this would be late
     assert told(buckets.feed(left((5, 999, 0, 0)), right(), now=now)) == [(5, 7)]
 
@@ -243,6 +249,8 @@ def test_a_left_row_without_a_place_comes_out_at_once_per_window():
     buckets = near(windows(sliding("10 seconds", every="5 seconds")), how="left")
     rows = buckets.feed(left((1, 7, None, 0)), right())
     assert sorted(row["window_start"] for row in rows) == [at(0), at(5)]
+    assert [report["set_aside"] for report in buckets.reports] == [{"no_place": 1}]
+    assert buckets.reports[0]["counts"]["rows_in"] == 1
 
 
 def test_the_state_stays_flat_on_a_long_steady_stream():

@@ -42,7 +42,7 @@ def test_each_row_reaches_its_bucket_once_and_in_order(tasks, held, data):
 
 
 def test_rows_that_cannot_be_processed_come_to_one_bucket_with_their_side():
-    aside = pa.record_batch({"number": [1], "reason": ["null time"]})
+    aside = pa.record_batch({"number": [1], "reason": ["null_time"]})
     packer = Packer(side=1, buckets=BUCKETS, task=0)
     nothing = routed([])
     sent = [*packer.add(Routed(nothing.rows, nothing.bucket, None, aside)), *packer.end()]
@@ -53,7 +53,7 @@ def test_rows_that_cannot_be_processed_come_to_one_bucket_with_their_side():
     assert [len(one.aside) for one in found] == [1, 0, 0]
     side, rows = found[0].aside[0]
     assert side == 1
-    assert rows.to_pylist() == [{"number": 1, "reason": "null time"}]
+    assert rows.to_pylist() == [{"number": 1, "reason": "null_time"}]
 
 
 @given(buckets=st.integers(1, 64))

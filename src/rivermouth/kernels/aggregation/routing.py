@@ -11,7 +11,7 @@ from rivermouth.kernels.aggregation.groups import buckets
 from rivermouth.kernels.packing import REASON, Routed
 from rivermouth.spec.summaries import Summary
 
-NULL_TIME, FUTURE = "null time", "future"
+NULL_TIME, FUTURE = "null_time", "future"
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,8 @@ KIND, SIDE = "kind", "side"
 DISTANCE = "distance"
 STARTS, ENDS = "window_start", "window_end"
 #: what a routed row has besides its own columns: 0 at home, 1 and more for its copies elsewhere,
-#: and `LONE` for a left row that nothing can match
+#: less than 0 (`routing.LONE`) for a left row that nothing can match
 COPY = "_copy"
-LONE = -1
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from rivermouth.kernels import codes
 from rivermouth.kernels.closeness import SLACK, TINY, chord
 from rivermouth.kernels.geometry import Bools, Floats
 from rivermouth.kernels.hashing import mixed_numbers
-from rivermouth.kernels.meeting.asked import COPY, LEFT, LONE, RIGHT, Meeting
+from rivermouth.kernels.meeting.asked import COPY, LEFT, RIGHT, Meeting
 from rivermouth.kernels.meeting.grid import Buckets, Grid
 from rivermouth.kernels.meeting.runs import Run, boxes_of, places_of
 from rivermouth.kernels.packing import REASON, Routed
@@ -37,7 +37,9 @@ Ints = npt.NDArray[np.int64]
 _CELLS = 8
 _ROUNDING = 1e-15  # share of a coordinate that a sum may be off by
 
-NO_TIME, FUTURE, NO_PLACE, NO_KEY = "null time", "future", "no place", "null key"
+NO_TIME, FUTURE, NO_PLACE, NO_KEY = "null_time", "future", "no_place", "null_key"
+#: the copy numbers of left rows that nothing can match, by reason
+LONE = {NO_PLACE: -1, NO_KEY: -2}
 
 
 @dataclass(frozen=True)
@@ -146,13 +148,13 @@ class MeetingRouter:
         if not batch.schema.equals(self._schema, check_metadata=True):
             batch = batch.cast(self._schema)
         why, times = self._judged(batch, now)
-        lone = np.isin(why, (NO_PLACE, NO_KEY)) if self._keeps else np.zeros(len(why), dtype=bool)
+        lone = np.isin(why, list(LONE)) if self._keeps else np.zeros(len(why), dtype=bool)
         aside = (why != "") & ~lone
         fit, alone = np.flatnonzero(why == ""), np.flatnonzero(lone)
         rows, bucket, copy = self._dealt(batch, times, fit)
         rows = np.concatenate([fit[rows], alone])
         bucket = np.concatenate([bucket, (times[alone] % self._routing.grid.buckets)])
-        copy = np.concatenate([copy, np.full(len(alone), LONE)])
+        copy = np.concatenate([copy, np.array([LONE[w] for w in why[alone].tolist()], np.int64)])
         admitted = times[(why != NO_TIME) & (why != FUTURE)]
         return Routed(
             _with(_taken(batch, rows), COPY, pa.array(copy, pa.int16())),

@@ -20,9 +20,9 @@ import pyarrow.compute as pc
 from rivermouth.kernels import clock
 from rivermouth.kernels.clock import Clock
 from rivermouth.kernels.meeting.answering import Answers
-from rivermouth.kernels.meeting.asked import COPY, LEFT, LONE, RIGHT, Meeting
+from rivermouth.kernels.meeting.asked import COPY, LEFT, RIGHT, Meeting
 from rivermouth.kernels.meeting.output import Output
-from rivermouth.kernels.meeting.routing import FUTURE, Routing
+from rivermouth.kernels.meeting.routing import FUTURE, LONE, Routing
 from rivermouth.kernels.meeting.runs import Run
 from rivermouth.kernels.meeting.shelf import Shelf, Store
 from rivermouth.kernels.meeting.times import BEGIN, END, Windows
@@ -68,7 +68,7 @@ class MeetingStepper:
     def __init__(self, meeting: Meeting, routing: Routing, bucket: int) -> None:
         self._meeting, self._routing, self._bucket = meeting, routing, bucket
         self._out = Output(meeting)
-        self._counts: Counter[str] = Counter()
+        self._counts: Counter[str] = Counter(rows_in=0, late=0, future=0)
         self._aside: Counter[str] = Counter()
         self._state: dict[str, Any] = {}
 
@@ -103,6 +103,7 @@ class MeetingStepper:
     def _set_aside(self, arrivals: Arrivals) -> Iterator[pa.Table]:
         for side, table in arrivals.aside:
             rows = table.combine_chunks().to_batches()[0]
+            self._counts["rows_in"] += len(rows)
             is_future = pc.equal(rows.column(REASON), FUTURE)
             self._counts["future"] += pc.sum(is_future).as_py()
             self._aside.update(rows.filter(pc.invert(is_future)).column(REASON).to_pylist())
@@ -120,12 +121,14 @@ class MeetingStepper:
         home = copy <= 0
         self._counts.update(rows_in=int(home.sum()), copies=int((~home).sum()))
         late = run.times < reached
-        lone = (copy == LONE) & ~late
+        lone = (copy < 0) & ~late
         if late.any():
             once = run.take(np.flatnonzero(late & home))
             self._counts["late"] += len(once)
             yield from self._out.apart(once.rows, side, "late")
         if lone.any():
+            reasons = {number: why for why, number in LONE.items()}
+            self._aside.update(reasons[number] for number in copy[lone].tolist())
             yield from self._lone(run.take(np.flatnonzero(lone)))
         return run.take(np.flatnonzero(~late & ~lone)) if (late | lone).any() else run
 

@@ -77,18 +77,19 @@ class Stream:
                 **{key: value / million for key, value in asked.items()},
                 **({"batch_ms": found["batch_ms"]} if "batch_ms" in found else {}),
                 **found.get("cache", {}),
-                **_spread(found["loads"]),
+                **_spread(found.get("loads", ()), found.get("seconds", ())),
             }
 
         return once
 
 
-def _spread(loads: Sequence[Sequence[int]]) -> dict[str, float]:
+def _spread(loads: Sequence[Sequence[int]], seconds: Sequence[Sequence[float]]) -> dict[str, float]:
     """DS of a routed stream's batches and its largest load, once two cycles have passed."""
     later = [one for one in loads[2:] if one]
     if not later:
         return {}
     return {
+        "ds_of_seconds": float(np.median([deviation(one) for one in seconds[2:] if one])),
         "ds": float(np.median([deviation(one) for one in later])),
         "worst_ds": max(deviation(one) for one in later),
         "largest_load": max(max(one) / sum(one) for one in later),

@@ -95,8 +95,20 @@ def by_record(events: DataFrame, *, url: str) -> DataFrame:
 # -- equal, routed
 
 
-def routed(events: DataFrame, *, table: str, way: str, partitions: int, cycle: int) -> DataFrame:
-    """Our join on a full cache, its events routed in one of the ways, or not at all."""
+def routed(
+    events: DataFrame,
+    *,
+    way: str,
+    partitions: int,
+    cycle: int,
+    table: str | None = None,
+    url: str | None = None,
+    rows: int | None = None,
+) -> DataFrame:
+    """Our join, its events routed in one of the ways, or not at all.
+
+    On a full cache of a file, or on an incremental one of so many rows of a PostgreSQL.
+    """
     import rivermouth as rm
 
     ways = {
@@ -104,10 +116,12 @@ def routed(events: DataFrame, *, table: str, way: str, partitions: int, cycle: i
         "hash": rm.by_hash(partitions),
         "algorithm2": rm.by_hotspot(cycle=cycle, split=False, partitions=partitions),
         "ours": rm.by_hotspot(cycle=cycle, partitions=partitions),
+        "cost": rm.by_hotspot(cycle=cycle, partitions=partitions, weight="cost"),
     }
+    source = rm.tables.postgres(url, "items") if url else rm.tables.parquet(str(table))
     return rm.join_table(
-        events, rm.tables.parquet(table), on=rm.equal({"key": "id"}), columns=["name"],
-        routing=ways[way],
+        events, source, on=rm.equal({"key": "id"}), columns=["name"], routing=ways[way],
+        cache=rm.incremental(rows=rows) if rows else rm.full(),
     )  # fmt: skip
 
 

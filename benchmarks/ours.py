@@ -80,16 +80,19 @@ def _cache(query: StreamingQuery) -> dict[str, Any]:
 
 
 def _loads(query: StreamingQuery, partitions: int) -> dict[str, Any]:
-    """The rows of each partition, batch by batch; those of an empty one are nobody's report."""
-    found = []
+    """The rows and the seconds of each partition, batch by batch; an empty one reports nothing."""
+    rows, seconds = [], []
     for batch in query.recentProgress if partitions else ():
         for row in batch["observedMetrics"].values():
             tasks = [json.loads(report) for report in row["tasks"]]
-            loads = [0] * max(partitions, len(tasks))
+            loads, costs = ([0.0] * max(partitions, len(tasks)) for _ in range(2))
             for number, task in enumerate(tasks):
-                loads[task.get("routing", {}).get("partition", number)] = task["rows_in"]
-            found.append(loads)
-    return {"loads": found}
+                part = task.get("routing", {}).get("partition", number)
+                loads[part] = task["rows_in"]
+                costs[part] = task["seconds"] + task.get("cache", {}).get("load_seconds", 0.0)
+            rows.append(loads)
+            seconds.append(costs)
+    return {"loads": rows, "seconds": seconds}
 
 
 if __name__ == "__main__":

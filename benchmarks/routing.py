@@ -3,17 +3,20 @@
 First the kernels alone, six partitions with a cache each: DS, rows cached and hits (Figure 11), and
 whether one cache for two workers does better than one each. Then in Spark, six partitions on two
 cores: DS, load, throughput and latency by skew (Figure 12), what routing costs where there is no
-skew, and a stream whose hot keys move twice.
+skew, counts balanced against time balanced on an incremental cache, and a stream whose hot keys
+move twice.
 """
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from tests.servers import postgres_server
 
 import rivermouth as rm
 from benchmarks import keyed, ours, streams
@@ -85,9 +88,11 @@ def partitioned(z: float, keys: int, cycles: int) -> list[dict[str, Any]]:
     zipf, rows = Zipf(z, keys), []
     for way in WAYS:
         stream = Simulated(way, seed=1)
-        caches = [Holding(rows=keys // 100, policy="lru") for _ in range(PARTITIONS)]
+        caches: list[Holding] = []
         spreads, hits, loads = [], 0, np.zeros(PARTITIONS)
         for cycle in range(cycles):
+            if cycle == cycles // 4:  # rows that an earlier rule sent elsewhere would stay for long
+                caches = [Holding(rows=keys // 100, policy="lru") for _ in range(PARTITIONS)]
             asked = zipf.draw(CYCLE, stream=cycle)
             found = stream.route(asked)
             won = [_hits(cache, asked[found == part]) for part, cache in enumerate(caches)]
@@ -169,6 +174,29 @@ def in_spark(
     return [row | {"z": z, "case": way} for (z, way), row in zip(cases, found, strict=True)]
 
 
+def weighed(
+    runner: ours.Runner, rows: int, batch: int, files: int, runs: int
+) -> list[dict[str, Any]]:
+    """Balance of counts and of time, where keys that are not in hand are fetched from a server."""
+    cases = {}
+    with postgres_server() as server:
+        keyed.items_in(server.url, rows)
+        numbers = itertools.count(1)
+        for way in ("hash", "ours", "cost"):
+            options = {"url": server.url, "rows": rows // 100, "way": way, "cycle": batch}
+
+            def once(options: dict[str, Any] = options) -> dict[str, Any]:
+                # keys that no run before had, as in a stream that goes on
+                stream = keyed.skewed(rows, batch, files, z=1.10, absent=0, part=next(numbers))
+                run = stream.case(runner, "routed", files=files, partitions=PARTITIONS, **options)
+                return dict(run())
+
+            cases[way] = once
+        with progress("by count and by cost", len(cases) * (1 + runs)) as step:
+            found = interleave(cases, runs=runs, step=step)
+    return [row | {"case": way} for way, row in zip(cases, found, strict=True)]
+
+
 def wandering(
     runner: ours.Runner, rows: int, batch: int, stays: Sequence[int]
 ) -> list[dict[str, Any]]:
@@ -188,7 +216,7 @@ def wandering(
 
 
 def main() -> None:
-    """Leave ``routing_partitions``, ``routing_shared``, ``routing`` and ``routing_time``."""
+    """Leave ``routing`` and its ``_partitions``, ``_shared``, ``_weighed`` and ``_time``."""
     given = arguments(__doc__)
     quick = given.quick
     keys, cycles = (100_000, 4) if quick else (KEYS, CYCLES)
@@ -205,6 +233,8 @@ def main() -> None:
         keyed.even(rows, batch, WARM).case(runner, "routed", files=WARM, **options, cycle=batch)()
         lines = in_spark(runner, rows, batch, files, runs)
         print(save("routing", lines, **about, data="seeded", conf=streams.CONF))
+        lines = weighed(runner, rows, batch, files, runs)
+        print(save("routing_weighed", lines, **about, data="seeded; Zipf 1.10", conf=streams.CONF))
         moves = wandering(runner, rows, batch, (2, 2, 2) if quick else WANDERING)
         print(save("routing_time", moves, **about, data="seeded; Zipf 1.10", conf=streams.CONF))
 

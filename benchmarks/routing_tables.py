@@ -11,6 +11,7 @@ LABELS = {
     "hash": "`rm.by_hash()`",
     "algorithm2": "paper A's Algorithm 2 (`split=False`)",
     "ours": "`rm.by_hotspot()`",
+    "cost": '`rm.by_hotspot(weight="cost")`',
 }
 
 
@@ -70,6 +71,30 @@ def over_time(result: Document) -> Cells:
         ]
         lines.append([LABELS[case], *(f"{ds:.3f}" for ds in (rows[moves[0] - 1]["ds"], *after))])
     return lines
+
+
+def weighed(result: Document) -> Cells:
+    """DS of counts and of time, by what is balanced."""
+    head = [
+        "incremental cache, z 1.10",
+        "DS of records",
+        "DS of seconds",
+        "rows per second",
+        "hit ratio",
+    ]
+    return [
+        head,
+        *(
+            [
+                LABELS[row["case"]],
+                f"{row['ds']:.3f}",
+                f"{row['ds_of_seconds']:.3f}",
+                f"{number(row['rows_per_s'])} {spread(row, 'rows_per_s')}",
+                f"{row['hit_ratio']:.3f}",
+            ]
+            for row in result["rows"]
+        ),
+    ]
 
 
 def shared(result: Document) -> Cells:

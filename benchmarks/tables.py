@@ -239,6 +239,7 @@ TABLES: dict[str, tuple[str, Callable[[Document], Cells]]] = {
     "routing_partitions": ("routing_partitions", routing_tables.partitions),
     "routing_shared": ("routing_shared", routing_tables.shared),
     "routing_time": ("routing_time", routing_tables.over_time),
+    "routing_weighed": ("routing_weighed", routing_tables.weighed),
     "stream_table": ("stream_table", stream_table),
     "large_batches": ("large_batches", stream_table),
     "figure11": ("stream_table", figure11),
@@ -286,7 +287,9 @@ SCRIPTS = {
     "cache_hits": "cache",
     "cache_store": "cache",
     "figure13": "ordered",
-    **dict.fromkeys(("routing_partitions", "routing_shared", "routing_time"), "routing"),
+    **dict.fromkeys(
+        ("routing_partitions", "routing_shared", "routing_time", "routing_weighed"), "routing"
+    ),
     "stream_stream_growth": "stream_stream",
     "stream_stream_latency": "meeting_latency",
     "equality_latency": "latency --table keys",

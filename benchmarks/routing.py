@@ -32,7 +32,7 @@ RUNS, PARTITIONS = 3, 6
 KEYS, CYCLE, CYCLES = 10_000_000, 100_000, 20
 WORKERS = 2
 #: in Spark: rows of the table, records a micro-batch (a cycle) and micro-batches
-ROWS, BATCH, FILES, WARM = 1_000_000, 100_000, 8, 4
+ROWS, BATCH, FILES, WARM = 1_000_000, 100_000, 12, 4
 WANDERING = (8, 8, 8)  #: micro-batches between two moves of the hot keys
 WAYS = ("hash", "algorithm2", "ours")
 

@@ -93,7 +93,7 @@ def test_rows_do_not_depend_on_the_routing(routing, cache, on, engine, hows, eve
 def skewed(spark, count):
     """Half of all records have one key, the others one each."""
     keys = np.where(np.arange(count) % 2, 7, np.arange(count))
-    return spark.createDataFrame([(int(key),) for key in keys], "k long")
+    return spark.createDataFrame(list(enumerate(keys.tolist())), "id long, k long")
 
 
 def test_a_running_stream_is_balanced_from_the_second_cycle_on(spark, table, tmp_path):

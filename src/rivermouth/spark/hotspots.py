@@ -10,8 +10,6 @@ it are as good as ranges of the keys themselves, since no row of the join depend
 
 from __future__ import annotations
 
-import functools
-import operator
 import os
 import time
 from collections.abc import Iterator
@@ -23,17 +21,20 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  (as everybody writes it)
+from pyspark.sql import types as t
 
 from rivermouth.kernels.routing import Reservoir
 from rivermouth.spark.checking import Join
+from rivermouth.spark.native.columns import quoted
 from rivermouth.spark.routing import ROUTE, keys_of
 from rivermouth.spark.stateless import Step
 from rivermouth.spec.routing import ByHotspot
 from rivermouth.tables.board import KEY, Board, Seen
 
 ROUTE_KEY = "_rivermouth_key"
-_CUTS, _SHARES, _DRAW = "_rivermouth_cuts", "_rivermouth_shares", "_rivermouth_draw"
-_SEED = 20_260  # of the draws that split a key: the same again where Spark repeats a task
+_CUTS, _SHARES = "_rivermouth_cuts", "_rivermouth_shares"
+_PASSED = "_rivermouth_passed_"
+_SALT, _DRAWS = 20_260, 1 << 20  # what tells draws from keys, and how many there are
 _LAST = 2**63 - 1
 _RULE = pa.schema([(_CUTS, pa.list_(pa.int64())), (_SHARES, pa.list_(pa.float64()))])
 
@@ -49,9 +50,15 @@ class Hotspots:
     def routed(self, events: DataFrame, join: Join) -> DataFrame:
         """The events with columns `ROUTE` and `ROUTE_KEY`, in the partitions of the newest rule."""
         keyed = events.withColumn(ROUTE_KEY, F.xxhash64(*keys_of(join)))
-        drawn = keyed.withColumn(_DRAW, F.rand(_SEED))
-        ruled = drawn.crossJoin(F.broadcast(self._rule(events.sparkSession)))
-        routed = ruled.withColumn(ROUTE, self._route()).drop(_CUTS, _SHARES, _DRAW)
+        ruled = keyed.crossJoin(F.broadcast(self._rule(events.sparkSession)))
+        passed, names = F.lit(0), []
+        for step in _steps(self.partitions - 1):
+            names.append(f"{_PASSED}{step}")
+            ruled = ruled.withColumn(names[-1], _passed(passed, step, _draw(events)))
+            passed = F.col(names[-1])
+        without = F.pmod(F.col(ROUTE_KEY), F.lit(self.partitions)).cast("int")
+        route = F.when(F.col(_CUTS).isNull(), without).otherwise(passed)
+        routed = ruled.withColumn(ROUTE, route).drop(_CUTS, _SHARES, *names)
         return routed.repartitionById(self.partitions, F.col(ROUTE))
 
     def _rule(self, spark: SparkSession) -> DataFrame:
@@ -72,17 +79,35 @@ class Hotspots:
             shares = [*state.share, *[1.0] * spare]
         yield pa.RecordBatch.from_pylist([{_CUTS: cuts, _SHARES: shares}], _RULE)
 
-    def _route(self) -> Column:
-        """How many cuts an event lies behind; by its key's hash while there is no rule."""
-        key, draw = F.col(ROUTE_KEY), F.col(_DRAW)
-        passed = [
-            ((key > cut) | ((key == cut) & (draw >= share))).cast("int")
-            for cut, share in (
-                (F.col(_CUTS)[n], F.col(_SHARES)[n]) for n in range(self.partitions - 1)
-            )
-        ]
-        without = F.pmod(key, F.lit(self.partitions)).cast("int")
-        return F.coalesce(functools.reduce(operator.add, passed), without) if passed else without
+
+def _steps(cuts: int) -> list[int]:
+    """The steps of a search among so many cuts: 4, 2, 1 for up to seven of them."""
+    return [1 << power for power in reversed(range(cuts.bit_length()))]
+
+
+def _passed(passed: Column, step: int, draw: Column) -> Column:
+    """How many cuts an event is known to lie behind, after a step of the search.
+
+    A column for each step, which Spark computes once: nested they would be written out twice each.
+    """
+    at, key = passed + F.lit(step - 1), F.col(ROUTE_KEY)
+    cut, share = F.get(_CUTS, at), F.get(_SHARES, at)
+    behind = (key > cut) | ((key == cut) & (draw >= share))
+    return passed + F.when(behind, F.lit(step)).otherwise(F.lit(0))
+
+
+def _draw(events: DataFrame) -> Column:
+    """A number in [0, 1) that splits the events of one key: the same whenever it is computed.
+
+    It comes from all of the event. ``rand`` would have another seed in every micro-batch, which
+    Spark compiles anew, and a map cannot be hashed.
+    """
+    columns = [F.col(quoted(field.name)) for field in events.schema if _hashable(field.dataType)]
+    return F.pmod(F.xxhash64(F.lit(_SALT), *columns), F.lit(_DRAWS)) / F.lit(float(_DRAWS))
+
+
+def _hashable(kind: t.DataType) -> bool:
+    return not any(name in kind.simpleString() for name in ("map<", "variant"))
 
 
 class Watched:

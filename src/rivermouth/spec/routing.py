@@ -76,8 +76,8 @@ def by_hotspot(
         What is balanced: the number of "records", or what they "cost", a record whose key must be
         fetched counting as much more as it is measured to take.
     split
-        Whether a key heavier than its share may go to several partitions. False: the paper's
-        Algorithm 2 as it stands.
+        Whether a key heavier than its share may go to several partitions; events that are alike
+        in every column stay together. False: the paper's Algorithm 2 as it stands.
     partitions
         How many; None: as many as ``spark.sql.shuffle.partitions`` says.
     path

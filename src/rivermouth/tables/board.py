@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -99,7 +99,7 @@ class Board:
     def note(self, seen: Seen) -> None:
         """Leave what a task saw."""
         name = f"{seen.partition}-{seen.records}-{uuid.uuid4().hex}.json"
-        write_json(f"{self._folder}/{_SEEN}/{name}", asdict(seen))
+        write_json(f"{self._folder}/{_SEEN}/{name}", vars(seen))
 
     def state(self, partitions: int) -> State:
         """The newest rule; none yet, or one for another number of partitions, is version 0."""
@@ -121,7 +121,7 @@ class Board:
         said = [read_json(f"{self._folder}/{_SEEN}/{name}") for name in names]
         seen = [Seen(**one) for one in said if one is not None]  # another query counts it, too
         state = decided(state, [one for one in seen if one.partition < partitions], routing)
-        write_json(f"{self._folder}/{_RULE}", asdict(state))
+        write_json(f"{self._folder}/{_RULE}", vars(state))
         for name in names:
             with contextlib.suppress(FileNotFoundError):
                 files.delete_file(f"{root}/{_SEEN}/{name}")

@@ -9,9 +9,11 @@ move twice.
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,7 +23,7 @@ from tests.servers import postgres_server
 import rivermouth as rm
 from benchmarks import keyed, ours, streams
 from benchmarks.cache import SKEWS
-from benchmarks.harness import SEED, arguments, interleave, progress, save
+from benchmarks.harness import SEED, interleave, progress, save
 from benchmarks.zipf import Ints, Zipf
 from rivermouth.kernels.encoding import Keys
 from rivermouth.kernels.holding import Holding
@@ -156,22 +158,33 @@ def _hits(cache: Holding, keys: Ints) -> int:
 def in_spark(
     runner: ours.Runner, rows: int, batch: int, files: int, runs: int
 ) -> list[dict[str, Any]]:
-    """Figures 11 and 12 in Spark, and the same without skew."""
+    """Figures 11 and 12 in Spark."""
     table = str(keyed.items(rows))
     cases = {}
-    for z in (None, *SKEWS):
-        stream = (
-            keyed.even(rows, batch, files)
-            if z is None
-            else keyed.skewed(rows, batch, files, z=z, absent=0)
-        )
-        for way in ("none", "hash", "ours") if z is None else ("none", *WAYS):
+    for z in SKEWS:
+        stream = keyed.skewed(rows, batch, files, z=z, absent=0)
+        for way in ("none", *WAYS):
             options = {"table": table, "way": way, "partitions": PARTITIONS, "cycle": batch}
             cases[z, way] = stream.case(runner, "routed", files=files, **options)
     with progress("routing", len(cases) * (1 + runs)) as step:
         named = {f"{z}, {way}": case for (z, way), case in cases.items()}
         found = interleave(named, runs=runs, step=step)
     return [row | {"z": z, "case": way} for (z, way), row in zip(cases, found, strict=True)]
+
+
+def cost(runner: ours.Runner, rows: int, batch: int, files: int, runs: int) -> list[dict[str, Any]]:
+    """What routing costs where there is nothing to route: even keys, small batches and large."""
+    cases, about = {}, []
+    for size in (batch, 5 * batch):
+        stream = keyed.even(rows, size, files)
+        for way in ("none", "hash", "ours"):
+            options = {"table": str(keyed.items(rows)), "way": way, "partitions": PARTITIONS}
+            case = stream.case(runner, "routed", files=files, **options, cycle=size)
+            cases[f"{size}, {way}"] = case
+            about.append({"case": way, "batch": size})
+    with progress("without skew", len(cases) * (2 + runs)) as step:
+        found = interleave(cases, runs=runs, warmup=2, step=step)
+    return [row | one for row, one in zip(found, about, strict=True)]
 
 
 def weighed(
@@ -216,27 +229,51 @@ def wandering(
 
 
 def main() -> None:
-    """Leave ``routing`` and its ``_partitions``, ``_shared``, ``_weighed`` and ``_time``."""
-    given = arguments(__doc__)
-    quick = given.quick
+    """Leave the parts that are named, or all, as ``routing_PART``."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("parts", nargs="*", choices=[[], *PARTS_OF_IT], default=[])
+    parser.add_argument("--quick", action="store_true", help="small inputs, one run: a smoke test")
+    given = parser.parse_args()
+    about = {"quick": given.quick, "seed": SEED, "data": "seeded", "conf": streams.CONF}
+    for part in given.parts or PARTS_OF_IT:
+        print(save(f"routing_{part}", PARTS_OF_IT[part](quick=given.quick), **about), flush=True)
+
+
+def _partitioned(*, quick: bool) -> list[dict[str, Any]]:
     keys, cycles = (100_000, 4) if quick else (KEYS, CYCLES)
-    about = {"quick": quick, "seed": SEED}
-    zipf = {"data": f"seeded; Zipf over {keys:,} keys, {CYCLE:,} records a cycle"}
-    found = [row for z in SKEWS for row in partitioned(z, keys, cycles)]
-    print(save("routing_partitions", found, **about, **zipf))
-    found = [row for z in SKEWS for row in shared(z, keys, cycles)]
-    print(save("routing_shared", found, **about, **zipf))
-    rows, batch, files = (50_000, 5_000, 3) if quick else (ROWS, BATCH, FILES)
-    runs = given.runs or (1 if quick else RUNS)
+    return [row for z in SKEWS for row in partitioned(z, keys, cycles)]
+
+
+def _shared(*, quick: bool) -> list[dict[str, Any]]:
+    keys, cycles = (100_000, 4) if quick else (KEYS, CYCLES)
+    return [row for z in SKEWS for row in shared(z, keys, cycles)]
+
+
+def _spark(
+    measure: Callable[[ours.Runner, int, int, int, int], list[dict[str, Any]]], *, quick: bool
+) -> list[dict[str, Any]]:
+    """What `measure` finds in a session that has compiled what it will need."""
+    rows, batch, files, runs = (50_000, 5_000, 3, 1) if quick else (ROWS, BATCH, FILES, RUNS)
     with ours.start(cores=2) as runner:
         options = {"table": str(keyed.items(rows)), "way": "ours", "partitions": PARTITIONS}
         keyed.even(rows, batch, WARM).case(runner, "routed", files=WARM, **options, cycle=batch)()
-        lines = in_spark(runner, rows, batch, files, runs)
-        print(save("routing", lines, **about, data="seeded", conf=streams.CONF))
-        lines = weighed(runner, rows, batch, files, runs)
-        print(save("routing_weighed", lines, **about, data="seeded; Zipf 1.10", conf=streams.CONF))
-        moves = wandering(runner, rows, batch, (2, 2, 2) if quick else WANDERING)
-        print(save("routing_time", moves, **about, data="seeded; Zipf 1.10", conf=streams.CONF))
+        return measure(runner, rows, batch, files, runs)
+
+
+def _over_time(
+    runner: ours.Runner, rows: int, batch: int, files: int, runs: int
+) -> list[dict[str, Any]]:
+    return wandering(runner, rows, batch, (2, 2, 2) if files < FILES else WANDERING)
+
+
+PARTS_OF_IT = {
+    "partitions": _partitioned,
+    "shared": _shared,
+    "skews": partial(_spark, in_spark),
+    "cost": partial(_spark, cost),
+    "weighed": partial(_spark, weighed),
+    "time": partial(_spark, _over_time),
+}
 
 
 if __name__ == "__main__":

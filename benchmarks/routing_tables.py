@@ -48,13 +48,32 @@ def in_spark(result: Document) -> Cells:
         lines.append(
             [
                 LABELS[row["case"]],
-                "even" if row["z"] is None else f"{row['z']:.2f}",
+                f"{row['z']:.2f}",
                 f"{row['ds']:.3f}" if is_routed else "",
                 f"{row['largest_load']:.0%}" if is_routed else "",
                 f"{row[cpu]:.2f} {spread(row, cpu)}",
                 number(row[cpu] / by_hash[cpu]),
                 number(row["rows_per_s"]),
                 f"{row['wall_s_per_million'] / 10:.2f}",
+            ]
+        )
+    return lines
+
+
+def cost(result: Document) -> Cells:
+    """What routing costs on even keys, by the size of micro-batches."""
+    cpu = "cpu_s_per_million"
+    head = ["even keys", "rows a batch", "CPU-s per million rows", "to hash", "ms a batch"]
+    lines = [head]
+    for row in result["rows"]:
+        by_hash = only(result["rows"], case="hash", batch=row["batch"])
+        lines.append(
+            [
+                LABELS[row["case"]],
+                f"{row['batch']:,}",
+                f"{row[cpu]:.2f} {spread(row, cpu)}",
+                number(row[cpu] / by_hash[cpu]),
+                f"{row['batch_ms']:.0f}",
             ]
         )
     return lines
@@ -89,7 +108,7 @@ def weighed(result: Document) -> Cells:
                 LABELS[row["case"]],
                 f"{row['ds']:.3f}",
                 f"{row['ds_of_seconds']:.3f}",
-                f"{number(row['rows_per_s'])} {spread(row, 'rows_per_s')}",
+                number(row["rows_per_s"]),
                 f"{row['hit_ratio']:.3f}",
             ]
             for row in result["rows"]

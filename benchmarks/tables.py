@@ -235,7 +235,8 @@ def _load(results: Path, source: str) -> Document | None:
 
 #: the table's name -> the result it is made from, and how
 TABLES: dict[str, tuple[str, Callable[[Document], Cells]]] = {
-    "routing": ("routing", routing_tables.in_spark),
+    "routing_cost": ("routing_cost", routing_tables.cost),
+    "routing_skews": ("routing_skews", routing_tables.in_spark),
     "routing_partitions": ("routing_partitions", routing_tables.partitions),
     "routing_shared": ("routing_shared", routing_tables.shared),
     "routing_time": ("routing_time", routing_tables.over_time),
@@ -287,9 +288,10 @@ SCRIPTS = {
     "cache_hits": "cache",
     "cache_store": "cache",
     "figure13": "ordered",
-    **dict.fromkeys(
-        ("routing_partitions", "routing_shared", "routing_time", "routing_weighed"), "routing"
-    ),
+    **{
+        f"routing_{part}": f"routing {part}"
+        for part in ("partitions", "shared", "skews", "cost", "weighed", "time")
+    },
     "stream_stream_growth": "stream_stream",
     "stream_stream_latency": "meeting_latency",
     "equality_latency": "latency --table keys",

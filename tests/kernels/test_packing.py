@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rivermouth.kernels import murmur
+from rivermouth.kernels.folding import folded, unfolded
 from rivermouth.kernels.packing import Packer, Routed, arrivals
 from rivermouth.kernels.spreading import bucket_keys
 
@@ -54,6 +55,17 @@ def test_rows_that_cannot_be_processed_come_to_one_bucket_with_their_side():
     side, rows = found[0].aside[0]
     assert side == 1
     assert rows.to_pylist() == [{"number": 1, "reason": "null_time"}]
+
+
+def test_large_rows_are_unfolded_a_few_at_a_time():
+    shapes = pa.record_batch({"shape": [b"x" * (1 << 22), b"y" * (1 << 22)]})
+    at = np.arange(100) % 2
+    table = pa.table({"shapes": folded(shapes, at), "number": np.arange(100)})
+    wanted = pa.schema({"number": pa.int64(), "shape": pa.binary()})
+    batches = list(unfolded(table, wanted))
+    assert max(batch.nbytes for batch in batches) <= 1 << 27
+    assert [row for batch in batches for row in batch.column("number").to_pylist()] == [*range(100)]
+    assert {batch.column("shape")[0].as_py()[:1] for batch in batches} <= {b"x", b"y"}
 
 
 @given(buckets=st.integers(1, 64))

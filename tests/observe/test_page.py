@@ -85,6 +85,25 @@ def test_corrections_are_counted_and_drawn(page: Page, server: Server, tmp_path:
     )
 
 
+def test_routing_is_drawn_batch_by_batch(page: Page, server: Server, tmp_path: Path) -> None:
+    writer = begin(tmp_path / "run.jsonl")
+    for one, skew in enumerate((0.4, 0.31, 0.02)):
+        told = {
+            "rule": min(one, 1), "cycle": one, "deviation": 0.5 - one / 10, "moved": one < 2,
+            "partitions": 2, "records": [60, 40], "cost": [0.6, 0.4],
+            "rows_per_partition": [51, 49], "skew": skew,
+        }  # fmt: skip
+        writer.batch(batch(one, operators={PLACED: placed(100, [50, 25, 0], routing=told)}))
+    page.open(server.url)
+    page.wait("document.querySelector('#chart-routing canvas') !== null")
+    said = page.run("document.querySelector('#chart-routing canvas').getAttribute('aria-label')")
+    assert said == "Routing by hotspots (DS); newest: this batch 0.02, cycle before 0.30"
+    lines = page.run(
+        "uPlot.sync('batches').plots.find((plot) => plot.root.closest('#chart-routing')).data"
+    )
+    assert lines[1:] == [[0.4, 0.31, 0.02], [0.5, 0.4, 0.3]]
+
+
 def test_it_updates_while_a_run_goes_on_and_says_how_it_ends(
     page: Page, server: Server, tmp_path: Path
 ) -> None:
@@ -157,6 +176,12 @@ def test_operators_and_times_are_chosen(page: Page, server: Server, tmp_path: Pa
     said = page.run("document.querySelector('#chart-coverage canvas').getAttribute('aria-label')")
     assert said == "Coverage of early answers; newest: coverage 94.0 %, promised 97.0 %"
     assert number(page, "gauges.slack.mean") == "940 ms"
+    page.run(
+        "(() => { const s = document.querySelector('#operator'); s.value = 'join_table.drivers';"
+        "s.dispatchEvent(new Event('change')) })()"
+    )
+    page.wait("document.querySelector('#chart-hits') !== null")
+    assert number(page, "cache.per_worker.host:1.bytes") == number(page, "cache.bytes") != ""
     points = "uPlot.sync('batches').plots[0].data[0].length"
     assert page.run(points) == 100
     page.click("#range label:first-of-type")

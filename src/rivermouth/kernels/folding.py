@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 Ints = npt.NDArray[np.int64]
 
 _MOST = 1 << 15  # rows that are unfolded together: their columns stay in the processor's cache
+_BYTES = 1 << 26  # that they take together, about: a shape of a megabyte may have many partners
 
 
 def folded(rows: pa.RecordBatch, at: Ints) -> pa.DictionaryArray:
@@ -45,12 +46,14 @@ def unfolded(rows: pa.Table, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     if not is_folded(rows.schema):
         yield from rows.to_batches()
         return
-    for batch in rows.to_batches(max_chunksize=_MOST):
+    most = max(1, min(_MOST, _BYTES // _width(rows)))
+    for batch in rows.to_batches(max_chunksize=most):
         columns: dict[str, pa.Array] = {}
         for field, column in zip(batch.schema, batch.columns, strict=True):
             if _is_fold(field.type):
-                for name, values in zip(*_parts(column.dictionary), strict=True):
-                    columns[name] = pc.take(values, column.indices, boundscheck=False)
+                rows_once = column.dictionary
+                for part, values in zip(rows_once.type, rows_once.flatten(), strict=True):
+                    columns[part.name] = pc.take(values, column.indices, boundscheck=False)
             else:
                 columns[field.name] = column
         arrays = [
@@ -60,8 +63,15 @@ def unfolded(rows: pa.Table, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _parts(rows: pa.StructArray) -> tuple[list[str], list[pa.Array]]:
-    return [field.name for field in rows.type], rows.flatten()
+def _width(rows: pa.Table) -> int:
+    """How many bytes a row has once it is unfolded, about."""
+    folds = [
+        chunk.dictionary
+        for column in rows.columns
+        if _is_fold(column.type)
+        for chunk in column.chunks[:1]
+    ]
+    return 1 + sum(fold.nbytes // max(1, len(fold)) for fold in folds)
 
 
 def _is_fold(kind: pa.DataType) -> bool:

@@ -59,15 +59,13 @@ rivermouth.panels = (() => {
     const rows = [];
     const add = (name, value, last) =>
       rows.push(element("tr", { "data-name": name }, element("th", { scope: "row" }, name), element("td", {}, words.named(last ?? name, value))));
-    for (const [name, value] of Object.entries(operator)) {
-      if (value == null || Array.isArray(value) || name === "rows_per_task") continue;
-      if (typeof value !== "object") add(name, value);
-      else for (const [inner, one] of Object.entries(value)) {
-        if (one == null) continue;
-        if (typeof one !== "object") add(`${name}.${inner}`, one, inner);
-        else for (const [which, last] of Object.entries(one)) add(`${name}.${inner}.${which}`, last, inner);
-      }
-    }
+    const tell = (path, value) => {
+      if (value == null) return;
+      if (typeof value === "object") for (const [name, one] of Object.entries(value)) tell([...path, name], one);
+      // of a gauge's smallest and largest, and of a list's entries, the name before says what they are
+      else add(path.join("."), value, /^(min|mean|max|\d+)$/.test(path.at(-1)) ? path.at(-2) : path.at(-1));
+    };
+    for (const [name, value] of Object.entries(operator)) if (!Array.isArray(value)) tell([name], value);
     at("numbers").tBodies[0].replaceChildren(...rows);
   }
 

@@ -71,7 +71,7 @@ def _width(rows: pa.Table) -> int:
         if _is_fold(column.type)
         for chunk in column.chunks[:1]
     ]
-    return 1 + sum(fold.nbytes // max(1, len(fold)) for fold in folds)
+    return 1 + sum(int(fold.nbytes) // max(1, len(fold)) for fold in folds)
 
 
 def _is_fold(kind: pa.DataType) -> bool:

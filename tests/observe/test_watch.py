@@ -113,7 +113,9 @@ def test_a_finished_run_is_shown_by_another_process(tmp_path: Path) -> None:
         [sys.executable, "-c", code, "watch", str(tmp_path)], stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
-        url = process.stdout.readline().split()[0]
+        line = process.stdout.readline()
+        assert f"(1 run in {tmp_path};" in line
+        url = line.split()[0]
         assert asked(f"{url}api/runs/run")["metrics"]["rows"] == 1200
         process.terminate()
 

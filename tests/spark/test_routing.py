@@ -11,6 +11,8 @@ from pyspark.sql import functions as F
 
 import rivermouth as rm
 from rivermouth.errors import DefinitionError, PlanError
+from rivermouth.tables.board import State
+from rivermouth.tables.files import write_json
 from rivermouth.testing import assert_same_rows, oracle, replay, rows
 
 pytestmark = pytest.mark.spark
@@ -123,6 +125,31 @@ def test_a_running_stream_is_balanced_from_the_second_cycle_on(spark, table, tmp
     first = rm.metrics(again)["operators"]["join_table.table.parquet"]["routing"]
     assert first["rule"] == 1, "it began with the last rule"
     assert first["cycle"] > 4
+
+
+def test_a_rule_of_many_cuts_is_followed_and_maps_do_no_harm(spark, table, tmp_path):
+    partitions = 21
+    cuts = np.sort(np.random.default_rng(4).integers(-(2**63), 2**63 - 1, partitions - 1))
+    rule = State(partitions, 1, tuple(cuts.tolist()), (1.0,) * len(cuts), cycle=1)
+    events = skewed(spark, 2000).withColumn("tags", F.create_map(F.lit("a"), F.col("id")))
+    joined = rm.join_table(
+        replay(events, cuts=2000), table, on=rm.equal("k"), how="left", columns=["name"],
+        routing=rm.by_hotspot(partitions=partitions, path=str(tmp_path / "rules")),
+    )  # fmt: skip
+
+    def routed():
+        query = joined.writeStream.format("noop").trigger(availableNow=True).start()
+        query.awaitTermination()
+        return rm.metrics(query)["operators"]["join_table.table.parquet"]["routing"]
+
+    assert routed()["rule"] == 0
+    (folder,) = (tmp_path / "rules").iterdir()
+    write_json(str(folder / "rule.json"), vars(rule))
+    seen = routed()
+    assert seen["rule"] == 1
+    keys = np.array([row[0] for row in events.select(F.xxhash64("k")).collect()])
+    expected = np.bincount(np.searchsorted(cuts, keys), minlength=partitions)
+    assert seen["rows_per_partition"] == expected.tolist()
 
 
 def test_what_cannot_be_routed_is_said_at_definition(events, table):

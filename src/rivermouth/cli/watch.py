@@ -44,7 +44,7 @@ def run(arguments: Namespace) -> int:
         history.Reader(place)  # says at once what is wrong with it
     server = Server(place, host=arguments.host, port=arguments.port)
     count = len(history.files(place))
-    runs = f"{count} run{'' if count == 1 else 's'}" if count else "no runs yet, they will appear,"
+    runs = f"{count} run{'' if count == 1 else 's'}" if count else "no runs yet"
     print(f"{server.url}  ({runs} in {place}; Ctrl+C ends)", flush=True)
     if arguments.open:
         webbrowser.open(server.url)

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from rivermouth.kernels.folding import unfolded
 from rivermouth.kernels.meeting.asked import Meeting, result_schema
+from rivermouth.kernels.meeting.crowds import Crowds, Learning
 from rivermouth.kernels.meeting.routing import MeetingRouter, routing
 from rivermouth.kernels.meeting.stepping import MeetingStepper
 from rivermouth.kernels.meeting.times import Interval, Windows
@@ -54,31 +55,44 @@ def meeting(
 class Buckets:
     """The buckets of a join, fed batch by batch."""
 
-    def __init__(self, asked, buckets=1, *, cell=None, spread=None, future=0):
+    def __init__(self, asked, buckets=1, *, cell=None, spread=None, future=0, learn=None):
         self.asked, self.count = asked, buckets
         self.routing = routing(asked, buckets, cell=cell, spread=spread)
         self.future = future
         self.stores = [{} for _ in range(buckets)]
         self.hints = [{} for _ in range(buckets)]
         self.reports = []
+        self.learn, self.batch, self.folder = learn, 0, {}
+
+    @property
+    def crowds(self):
+        """The steps that the next micro-batch knows."""
+        return Crowds.known(self.folder, self.count, self.batch)
 
     def routed(self, side, batch, now=NOW):
-        router = MeetingRouter(self.asked, side, self.routing, self.future, batch.schema)
-        return router.route(batch, now)
+        return self._router(side, batch).route(batch, now)
+
+    def _router(self, side, batch):
+        crowds = None if self.learn is None else self.crowds
+        return MeetingRouter(self.asked, side, self.routing, self.future, batch.schema, crowds)
 
     def feed(self, *batches, last=False, forget=False, newest=None, now=NOW):
         """A micro-batch of one record batch a side; `forget` drops what workers remember."""
         inbox = [[] for _ in range(self.count)]
         for side, batch in enumerate(batches):
             packer = Packer(side, self.count, 0)
-            routed = self.routed(side, batch, now)
+            router = self._router(side, batch)
+            routed = router.route(batch, now)
             if newest is not None:
                 routed = Routed(routed.rows, routed.bucket, newest, routed.aside)
-            for bucket, message in (*packer.add(routed), *packer.end()):
+            for bucket, message in (*packer.add(routed), *packer.end(router.note())):
                 inbox[bucket].append(message)
         rows = []
         for bucket, messages in enumerate(inbox):
-            stepper = MeetingStepper(self.asked, self.routing, bucket)
+            learning = None
+            if self.learn is not None:
+                learning = Learning(self.batch, self.folder.__setitem__, enough=self.learn)
+            stepper = MeetingStepper(self.asked, self.routing, bucket, learning)
             found = arrivals(messages, sides=2, now=now, last=last)
             hint = {} if forget else self.hints[bucket]
             for table in stepper.step(self.stores[bucket], found, hint):
@@ -87,6 +101,7 @@ class Buckets:
                     rows += batch.to_pylist()
             self.hints[bucket] = hint
             self.reports.append(stepper.report())
+        self.batch += 1
         return rows
 
     @property

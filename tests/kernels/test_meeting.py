@@ -1,5 +1,7 @@
 """Two streams in space and time against the oracle: any order, cut, bucket, cell and bin."""
 
+import copy
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -8,8 +10,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rivermouth as rm
-from meetings import NOW, SECOND, TIME, Buckets, at, interval, meeting, run, windows
+from meetings import (
+    NOW,
+    SECOND,
+    TIME,
+    Buckets,
+    at,
+    in_disorder,
+    interval,
+    meeting,
+    run,
+    windows,
+)
+from rivermouth.errors import StateError
 from rivermouth.kernels.meeting import output
+from rivermouth.kernels.meeting.crowds import Crowds, Learning, Step, Watch
+from rivermouth.kernels.meeting.times import Span
 from rivermouth.spec.windows import sliding, tumbling
 from rivermouth.testing import assert_same_rows
 from rivermouth.testing.meetings import join_interval, join_window
@@ -91,6 +107,7 @@ how_cut = st.fixed_dictionaries(
         "lateness": st.sampled_from([0, 3, 50]),
         "batches": st.integers(1, 6),
         "repeats": st.sampled_from([0, 2, 1000]),  # pairs a row from which on they are folded
+        "learn": st.booleans(),  # whether spots are spread and gathered now and then
     }
 )
 
@@ -107,6 +124,9 @@ def check(on, when, truth, cut):
     rng = np.random.default_rng(cut["seed"])
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(output, "_REPEATS", cut["repeats"])
+        if cut["learn"] and buckets.routing.single is not None:
+            buckets.learn = 1
+            patched.setattr(Watch, "_wanted", lambda *_: int(rng.integers(1, cut["buckets"] + 1)))
         found = run(buckets, left, right, rng, lateness=cut["lateness"], batches=cut["batches"])
     expected = truth(left.to_pylist(), right.to_pylist(), on=on, time=("t", "u"),
                      how=cut["how"], columns=COLUMNS)  # fmt: skip
@@ -173,7 +193,9 @@ FIVE = ("-5 seconds", "5 seconds")
 
 def near(when=None, *, buckets=1, **asked):
     when = interval(*FIVE) if when is None else when
-    routed = {name: asked.pop(name) for name in ("cell", "spread", "future") if name in asked}
+    routed = {
+        name: asked.pop(name) for name in ("cell", "spread", "future", "learn") if name in asked
+    }
     made = meeting(NEAR, when, left().schema, right().schema, columns={"r": "r"}, **asked)
     return Buckets(made, buckets, **routed)
 
@@ -293,6 +315,130 @@ def test_a_crowded_cell_can_be_spread_over_buckets():
     crowd = [np.bincount(b.routed(0, rows).bucket, minlength=8) for b in (one, many)]
     assert crowd[0].max() == 4000
     assert crowd[1].max() < 700
+
+
+def half_in_one_cell(seed, seconds, rows=40, crowd=0.5):
+    """A batch for each time; half of the rows of both sides are in one cell of a large city."""
+    step = seconds.step
+    rng = np.random.default_rng(seed)
+    for second in seconds:
+        spots = rng.random((2, rows, 2)) * 800
+        spots[rng.random((2, rows)) < crowd] = rng.random(2) * 8
+        times = second + np.sort(rng.random((2, rows)), axis=1) * step
+        ids = second * rows + np.arange(rows)
+        yield tuple(
+            side(*zip(ids.tolist(), times[n].tolist(), *spots[n].T.tolist(), strict=True))
+            for n, side in enumerate((left, right))
+        )
+
+
+def crowding(buckets=8, **asked):
+    return near(interval("-2 seconds", "2 seconds"), buckets=buckets, learn=25, **asked)
+
+
+def test_a_crowded_cell_is_spread_and_gathered_again_while_the_stream_flows():
+    """The same pairs as ever, and no bucket has much more than its share."""
+    spread, still = crowding(), near(interval("-2 seconds", "2 seconds"), buckets=8)
+    loads = []
+    for batch in half_in_one_cell(1, range(40)):
+        loads.append(np.bincount(spread.routed(0, batch[0]).bucket, minlength=8).max() / 40)
+        assert_same_rows(spread.feed(*batch), still.feed(*batch))
+    assert loads[0] > 0.5
+    assert np.mean(loads[-10:]) < 0.3
+    assert sum(report["state"]["crowded"] for report in spread.reports[-8:]) == 1
+    for batch in half_in_one_cell(2, range(40, 90), crowd=0):
+        assert_same_rows(spread.feed(*batch), still.feed(*batch))
+    assert spread.crowds == Crowds()
+
+
+@pytest.mark.parametrize("when", [*INTERVALS, *WINDOWS], ids=str)
+def test_whatever_is_decided_the_pairs_are_the_same(when, monkeypatch):
+    """Spread and gathered at random, again and again, in disorder."""
+    rng = np.random.default_rng(5)
+    monkeypatch.setattr(Watch, "_wanted", lambda *_: int(rng.choice([1, 3, 8])))
+    when = interval(*when) if isinstance(when, tuple) else windows(when)
+    asked = {"how": "left", "lateness": "8 seconds"}
+    learned, still = near(when, buckets=8, learn=1, **asked), near(when, buckets=8, **asked)
+    batches = zip(*half_in_one_cell(6, range(0, 150, 3), rows=8, crowd=1), strict=True)
+    both = [pa.Table.from_batches(side).combine_chunks().to_batches()[0] for side in batches]
+    both = [in_disorder(rng, side, time, 8) for side, time in zip(both, "tu", strict=True)]
+    known = set()
+    for begin in range(0, len(both[0]), 8):
+        parts = [side.slice(begin, 8) for side in both]
+        assert_same_rows(learned.feed(*parts), still.feed(*parts))
+        known |= set(learned.crowds.steps)
+    assert len(known) > 2
+
+
+def test_steps_matter_as_long_as_a_row_that_may_come_could_ask_for_them():
+    """Spot 0 is gathered after time 200; a row of time 202 may meet one of time 199."""
+    steps = (Step(0, 100, 4, 0), Step(0, 200, 1, 5))
+    said = []
+    learning = Learning(9, lambda *told: said.append(told))
+    for reached, known in ((203, False), (204, True)):
+        watch = Watch(0, 8, Span(-3, 3), Crowds(steps))
+        for told in ([], steps[1:]):
+            if known:
+                watch.check([{"steps": told, "rows": 0}], learning, reached)
+            else:
+                with pytest.raises(StateError, match="not dealt by the rules"):
+                    watch.check([{"steps": told, "rows": 0}], learning, reached)
+    assert said == [(0, steps), (0, steps)]
+
+
+def test_a_batch_that_runs_again_deals_its_rows_as_before():
+    """What was decided in it is known, then, but does not count yet."""
+    buckets = crowding(how="left")
+    for batch in half_in_one_cell(3, range(30)):
+        stores, number = copy.deepcopy(buckets.stores), buckets.batch
+        once = buckets.feed(*batch)
+        folder = copy.deepcopy(buckets.folder)
+        buckets.stores, buckets.batch = stores, number
+        assert_same_rows(buckets.feed(*batch, forget=True), once)
+        assert buckets.folder == folder
+    assert buckets.crowds.steps
+
+
+@pytest.mark.parametrize("there", ["nothing", "others", "of more buckets"])
+def test_rules_that_are_lost_or_of_another_query_are_put_right(there):
+    """Nothing is told by the wrong rules; each bucket puts its own right and has one start anew."""
+    buckets, still = crowding(), near(interval("-2 seconds", "2 seconds"), buckets=8)
+    batches = list(half_in_one_cell(3, range(31)))
+    for batch in batches[:-1]:
+        buckets.feed(*batch)
+        still.feed(*batch)
+    if there == "nothing":
+        buckets.folder = {}
+    elif there == "others":
+        for seed in range(4, 8):
+            other = crowding()
+            for batch in half_in_one_cell(seed, range(30)):
+                other.feed(*batch)
+            buckets.folder |= other.folder
+    else:
+        buckets.folder[0] = [Step(spot << 33, 0, 8, 0) for spot in range(8)]
+    stores, said = buckets.stores, []
+    for _ in range(8):
+        buckets.stores = copy.deepcopy(stores)
+        try:
+            rows = buckets.feed(*batches[-1], forget=True)
+        except StateError as error:
+            said.append(str(error))
+        else:
+            break
+    assert said
+    assert all("Start the query again" in text for text in said)
+    assert_same_rows(rows, still.feed(*batches[-1]))
+
+
+def test_a_query_that_does_not_learn_refuses_a_state_that_was_spread():
+    buckets = crowding()
+    batches = list(half_in_one_cell(3, range(31)))
+    for batch in batches[:-1]:
+        buckets.feed(*batch)
+    buckets.learn = None
+    with pytest.raises(StateError, match="learns crowded places"):
+        buckets.feed(*batches[-1], forget=True)
 
 
 def test_far_cells_spread_evenly_over_buckets():

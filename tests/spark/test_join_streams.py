@@ -2,6 +2,7 @@
 
 import datetime as dt
 import functools
+import shutil
 import time
 
 import numpy as np
@@ -230,6 +231,63 @@ def test_a_restart_goes_on_with_other_partitions_and_refuses_other_buckets(spark
         rows(pairs(2), **kept)
 
 
+def crowd(names, seed, first, rows=1200):
+    """Rows of a minute in a wide plain, half of them in one cell."""
+    rng = np.random.default_rng(seed)
+    xy = np.where(rng.random((rows, 1)) < 0.5, rng.random((rows, 2)), rng.random((rows, 2)) * 900)
+    times = NOON + dt.timedelta(minutes=first)
+    at = [times + dt.timedelta(seconds=60 * n / rows) for n in range(rows)]
+    ids = np.arange(rows) + first * rows
+    return pa.table(dict(zip(names, [ids, at, xy[:, 0], xy[:, 1]], strict=True)))
+
+
+def test_a_crowded_place_is_spread_while_the_stream_flows(spark, tmp_path):
+    """The pairs of a batch frame, a load that evens out, and rules that can be lost."""
+    from rivermouth.testing.results import StreamFailed
+
+    names = (["l", "at", "x", "y"], ["r", "at", "x", "y"])
+    tables = [pa.concat_tables(crowd(names[n], n, k) for k in range(12)) for n in (0, 1)]
+
+    def pairs(left, right, learn=tmp_path / "crowded"):
+        return rm.join_interval(
+            left, right, on=NEAR, time="at", between=("-1 second", "1 second"), columns=["r"],
+            lateness="1 second", grid=rm.grid(buckets=8, learn=learn),
+        )  # fmt: skip
+
+    whole = [spark.createDataFrame(table) for table in tables]
+    truth = {(row["l"], row["r"]) for row in rows(pairs(*whole))}
+    assert not (tmp_path / "crowded").exists()  # a batch frame learns nothing
+    folders = [tmp_path / "left", tmp_path / "right"]
+    parts = [
+        replay(one, cuts=1200, path=folder) for one, folder in zip(whole, folders, strict=True)
+    ]
+    later = []
+    for folder in folders:  # the last minute comes after a restart
+        *_, last = sorted(folder.glob("*.parquet"))
+        later.append((last.rename(tmp_path / f"{folder.name}-later"), last))
+    kept = {"checkpointLocation": str(tmp_path / "checkpoint")}
+    query = (
+        pairs(*parts).writeStream.format("memory").queryName("crowd").options(**kept)
+        .trigger(availableNow=True).start()
+    )  # fmt: skip
+    query.awaitTermination()
+    found = {(row["l"], row["r"]) for row in spark.table("crowd").collect()}
+    numbers = rm.metrics(query)["operators"]["join_interval"]
+    assert numbers["state"]["crowded"] == 1
+    # all right rows of the place are at home in one bucket, of the left ones a share
+    assert max(numbers["rows_per_task"]) < 0.4 * sum(numbers["rows_per_task"])
+    shutil.rmtree(tmp_path / "crowded")
+    for from_, to in later:
+        from_.rename(to)
+    with pytest.raises(StreamFailed, match=r"put right from the state.*Start the query again"):
+        rows(pairs(*parts), **kept)
+    with pytest.raises(StreamFailed, match="learns crowded places"):
+        rows(pairs(*parts, learn=None), **kept)
+    found |= {(row["l"], row["r"]) for row in rows(pairs(*parts), **kept)}
+    assert len(truth) > 1000
+    assert found == truth
+
+
 WRONG = {
     "disjoint": (
         {"on": rm.disjoint("g", "g")},
@@ -257,6 +315,10 @@ WRONG = {
     "cell": (
         {"on": rm.nearest("g", "g"), "grid": rm.grid(cell=1)},
         r"grid\(cell=\) has no meaning",
+    ),
+    "learn": (
+        {"on": rm.dwithin("g", "g", distance=1), "grid": rm.grid(learn="/tmp/crowded")},
+        r"grid\(learn=\) between two columns of shapes",
     ),
 }
 

@@ -1,4 +1,4 @@
-"""A join of two streams killed again and again: each pair once in the end."""
+"""A join of two streams that learns, killed again and again: each pair once in the end."""
 
 import os
 
@@ -9,6 +9,7 @@ import pytest
 
 import rivermouth as rm
 from killing import KILLS, kill_and_finish, output
+from rivermouth.tables.crowding import Crowding
 from rivermouth.testing.meetings import join_interval
 
 pytestmark = pytest.mark.spark
@@ -31,7 +32,7 @@ def read(side):
 
 joined = rm.join_interval(
     read("l"), read("r"), on={ON}, time="at", between=("-20 seconds", "5 seconds"), how="left",
-    columns=["r"], lateness="5 seconds", grid=rm.grid(buckets=2),
+    columns=["r"], lateness="5 seconds", grid=rm.grid(buckets=4, learn=f"{{folder}}/crowded"),
 )
 query = (
     joined.select("l", "r").writeStream.format("parquet").option("path", f"{{folder}}/out")
@@ -89,4 +90,5 @@ def test_killed_again_and_again_each_pair_comes_once(folder):
     expected = [(row["l"], row["r"]) for row in truth if row["l"] >= 0]
     found = [(row["l"], row["r"]) for row in output(folder / "out")]
     assert len(found) > 1000
+    assert Crowding(str(folder / "crowded"), 4, where="test").before(FILES).steps  # there were such
     assert sorted(found, key=str) == sorted(expected, key=str)

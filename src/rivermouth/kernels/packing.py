@@ -51,6 +51,10 @@ class Router(Protocol):
         """The rows of `batch` with their buckets; `now` is the wall clock in microseconds."""
         ...
 
+    def note(self) -> dict[str, Any] | None:
+        """What all buckets should know of this task, asked once after its last batch."""
+        ...
+
 
 @dataclass(frozen=True)
 class Arrivals:
@@ -69,6 +73,8 @@ class Arrivals:
         The rows that could not be processed, each with its side. They come to one bucket only.
     last
         Whether this is all there is: the input was a batch frame.
+    notes
+        What the routers of the tasks had to say.
     """
 
     sides: tuple[tuple[pa.Table, ...], ...]
@@ -76,6 +82,7 @@ class Arrivals:
     now: int
     aside: tuple[tuple[int, pa.Table], ...] = ()
     last: bool = False
+    notes: tuple[dict[str, Any], ...] = ()
 
 
 class Stepper(Protocol):
@@ -133,10 +140,10 @@ class Packer:
         if self._count >= self.rows:
             yield from self._flush()
 
-    def end(self) -> Iterator[tuple[int, bytes]]:
-        """The rest, and a tick for every bucket."""
+    def end(self, note: dict[str, Any] | None = None) -> Iterator[tuple[int, bytes]]:
+        """The rest, and a tick for every bucket, with the router's note."""
         yield from self._flush()
-        tick = self._message(None)
+        tick = self._message(None, note=note)
         for bucket in range(self.buckets):
             yield bucket, tick
 
@@ -154,12 +161,19 @@ class Packer:
             if end > begin:
                 yield number, self._message(rows.slice(begin, int(end) - begin))
 
-    def _message(self, rows: pa.Table | pa.RecordBatch | None, *, aside: bool = False) -> bytes:
+    def _message(
+        self,
+        rows: pa.Table | pa.RecordBatch | None,
+        *,
+        aside: bool = False,
+        note: dict[str, Any] | None = None,
+    ) -> bytes:
         head = {
             "side": self.side,
             "order": [self.task, self._sent],
             "newest": self._newest,
             "aside": aside,
+            **({} if note is None else {"note": note}),
         }
         self._sent += 1
         return encode(rows if rows is not None else pa.table({}), head)
@@ -197,7 +211,8 @@ def arrivals(messages: Iterable[bytes], *, sides: int, now: int, last: bool) -> 
             aside.append((side, table))
         elif table.num_rows:
             rows[side].append(table)
-    return Arrivals(tuple(map(tuple, rows)), tuple(newest), now, tuple(aside), last)
+    notes = tuple(head["note"] for _, head in decoded if "note" in head)
+    return Arrivals(tuple(map(tuple, rows)), tuple(newest), now, tuple(aside), last, notes)
 
 
 def latest(one: int | None, other: int | None) -> int | None:

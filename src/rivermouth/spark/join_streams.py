@@ -8,6 +8,7 @@ from pyspark.sql import types as t
 
 from rivermouth.errors import ConditionError, DefinitionError
 from rivermouth.kernels.meeting.asked import Meeting, result_schema
+from rivermouth.kernels.meeting.crowds import Learning
 from rivermouth.kernels.meeting.routing import MeetingRouter, Routing, routing
 from rivermouth.kernels.meeting.stepping import FORMAT, MeetingStepper
 from rivermouth.kernels.meeting.times import Interval, Windows
@@ -23,11 +24,13 @@ from rivermouth.spark.meeting_checks import (
     is_bounded,
     lateness_of,
 )
-from rivermouth.spark.stateful import Operator, Side, buckets_of, run
+from rivermouth.spark.stateful import Operator, Side, batch_number, buckets_of, run
 from rivermouth.spec.conditions import Condition, Nearest
 from rivermouth.spec.durations import Duration, microseconds, positive_seconds
 from rivermouth.spec.grids import Grid
 from rivermouth.spec.windows import Window
+from rivermouth.tables.crowding import Crowding
+from rivermouth.tables.files import located
 
 _ZONES = 14 * 3_600_000_000  # how far a local time without a zone may be ahead of UTC
 
@@ -235,11 +238,15 @@ def _join(
     )  # fmt: skip
     buckets = buckets_of(asked.frames[0].sparkSession, grid.buckets)
     dealt = routing(meeting, buckets, cell=grid.cell, spread=grid.spread)
+    crowding = _crowding(asked, grid, dealt)
     return run(
-        [_side(meeting, side, dealt, far, asked.frames[side], inputs[side]) for side in (0, 1)],
+        [
+            _side(meeting, side, dealt, far, asked.frames[side], inputs[side], crowding)
+            for side in (0, 1)
+        ],
         Operator(
             asked.where,
-            lambda bucket: MeetingStepper(meeting, dealt, bucket),
+            lambda bucket: MeetingStepper(meeting, dealt, bucket, _learning(crowding)),
             schema,
             arrow,
             buckets,
@@ -250,9 +257,40 @@ def _join(
 
 
 def _side(
-    meeting: Meeting, side: int, dealt: Routing, far: int, frame: DataFrame, rows: pa.Schema
+    meeting: Meeting,
+    side: int,
+    dealt: Routing,
+    far: int,
+    frame: DataFrame,
+    rows: pa.Schema,
+    crowding: Crowding | None,
 ) -> Side:
-    return Side(frame, lambda: MeetingRouter(meeting, side, dealt, far, rows))
+    def made() -> MeetingRouter:
+        batch = batch_number()
+        crowds = None if crowding is None or batch is None else crowding.before(batch)
+        return MeetingRouter(meeting, side, dealt, far, rows, crowds)
+
+    return Side(frame, made)
+
+
+def _crowding(asked: Asked, grid: Grid, dealt: Routing) -> Crowding | None:
+    if grid.learn is None:
+        return None
+    if dealt.single is None:
+        raise DefinitionError(
+            asked.where,
+            "grid(learn=) between two columns of shapes",
+            there="rows of both sides are in several buckets already",
+            todo="Leave it out; smaller cells spread crowded places.",
+        )
+    return Crowding(located(grid.learn), dealt.grid.buckets, where=asked.where)
+
+
+def _learning(crowding: Crowding | None) -> Learning | None:
+    batch = batch_number()
+    if crowding is None or batch is None:
+        return None
+    return Learning(batch, crowding.publish, (crowding.where, crowding.folder))
 
 
 def _meaning(meeting: Meeting, dealt: Routing, inputs: tuple[pa.Schema, pa.Schema]) -> str:

@@ -45,6 +45,7 @@ FORMAT = 1
 _MOST_BUCKETS = 32
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 _DOOR = "door"
+_BATCH = "streaming.sql.batchId"  # a property of Spark's tasks
 _PACKED = t.StructType(
     [t.StructField("bucket", t.LongType()), t.StructField("message", t.BinaryType())]
 )
@@ -99,6 +100,13 @@ def buckets_of(spark: SparkSession, asked: int | None) -> int:
     return min(int(spark.conf.get("spark.sql.shuffle.partitions") or 1), _MOST_BUCKETS)
 
 
+def batch_number() -> int | None:
+    """The number of the micro-batch that this task belongs to, None in a batch frame's."""
+    context = TaskContext.get()
+    said = context.getLocalProperty(_BATCH) if context else None
+    return None if said is None else int(said)
+
+
 def run(sides: Sequence[Side], operator: Operator) -> DataFrame:
     """The operator's rows: in a stream as they become known, in batch all of them.
 
@@ -150,7 +158,7 @@ def _packed(side: Side, number: int, buckets: int) -> DataFrame:
         packer = Packer(number, buckets, context.partitionId() if context else 0)
         for batch in batches:
             yield from _rows(packer.add(router.route(batch, _now())), keys)
-        yield from _rows(packer.end(), keys)
+        yield from _rows(packer.end(router.note()), keys)
         settle()
 
     return side.frame.mapInArrow(work, _PACKED)

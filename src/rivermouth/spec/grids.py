@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import dataclass
 
 from rivermouth.errors import DefinitionError
@@ -17,6 +18,7 @@ class Grid:
     bin_us: int | None = None
     buckets: int | None = None
     spread: int | None = None
+    learn: str | None = None
 
     def __post_init__(self) -> None:
         cell = self.cell
@@ -35,6 +37,7 @@ def grid(
     bin: Duration | None = None,  # noqa: A002  (the paper's word)
     buckets: int | None = None,
     spread: int | None = None,
+    learn: str | os.PathLike[str] | None = None,
 ) -> Grid:
     """The pieces of space and time in which a join of two streams holds its rows.
 
@@ -56,12 +59,15 @@ def grid(
     spread
         Over how many buckets the left rows of one cell are dealt, each of which gets the cell's
         right rows: for cells so crowded that one bucket cannot keep up.
+    learn
+        A folder that all hosts reach, of this query's own: crowded cells are found while the
+        stream flows and dealt over several buckets from then on, as `spread` would, but only
+        they. The folder belongs to the checkpoint. None: nothing is learned.
 
     Examples
     --------
     >>> grid(cell=2_000, bin="1 minute")
-    Grid(cell=2000, bin_us=60000000, buckets=None, spread=None)
+    Grid(cell=2000, bin_us=60000000, buckets=None, spread=None, learn=None)
     """
-    return Grid(
-        cell, None if bin is None else microseconds(bin, where="grid(bin=)"), buckets, spread
-    )
+    length = None if bin is None else microseconds(bin, where="grid(bin=)")
+    return Grid(cell, length, buckets, spread, None if learn is None else os.fspath(learn))

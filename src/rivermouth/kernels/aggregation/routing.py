@@ -36,6 +36,9 @@ class AggregateRouter:
     count: int
     ahead: int
 
+    def note(self) -> None:
+        """Buckets need to know nothing of a task."""
+
     def route(self, batch: pa.RecordBatch, now: int) -> Routed:
         """The records of `batch` with their buckets."""
         time = batch.column(self.summary.time)

@@ -2,13 +2,14 @@
 
 Since many small cells go to each bucket, crowded ones spread over all buckets, and the choice is
 the same in every task and after every restart. Where one cell alone is too much for a bucket, its
-rows of one side can be spread over several (`spread`), each of which gets all of the other side.
+rows of one side can be spread over several (`spread`, or `crowds`, which is learned), each of which
+gets all of the other side.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
@@ -16,6 +17,7 @@ import numpy.typing as npt
 
 from rivermouth.kernels.geometry import Floats
 from rivermouth.kernels.hashing import mix
+from rivermouth.kernels.meeting.crowds import Crowds, bucket_of, most_between
 
 Buckets = npt.NDArray[np.int32]
 Ints = npt.NDArray[np.int64]
@@ -42,15 +44,26 @@ class Grid:
     cell: float | None
     spread: int = 1
 
-    def home(self, code: Ints, corner: Floats, salt: Ints) -> Buckets:
-        """The bucket of each row, whose place (a row of coordinates) lies in one cell."""
-        return _home(code, self._cells(corner), salt % self.spread, self.buckets)
+    def spots(self, code: Ints, corner: Floats) -> Ints:
+        """The number of each row's code and cell, for places (rows of coordinates) in one cell."""
+        return np.asarray(_spots(code, self._cells(corner)))
 
-    def copies(self, code: Ints, boxes: Floats) -> tuple[Ints, Buckets]:
-        """All buckets in which rows with these boxes may be asked for: (row, bucket), by row."""
+    def home(self, spots: Ints, salt: Ints, spread: Ints | int = 1) -> Buckets:
+        """The bucket of each row, dealt over as many as its spot has."""
+        dealt = salt % np.maximum(spread, self.spread)
+        return ((bucket_of(spots, self.buckets) + dealt) % self.buckets).astype(np.int32)
+
+    def copies(
+        self, code: Ints, boxes: Floats, crowds: Crowds, first: Ints, last: Ints
+    ) -> tuple[Ints, Buckets]:
+        """All buckets in which rows with these boxes may be asked for: (row, bucket), by row.
+
+        `first` and `last` are the times of the rows that may ask.
+        """
         axes = boxes.shape[1] // 2
         low, high = self._cells(boxes[:, :axes]), self._cells(boxes[:, axes:])
-        return _copies(code, low, high, self.spread, self.buckets)
+        steps = Steps(first, last, *crowds.arrays)
+        return _copies(code, low, high, self.spread, self.buckets, steps)
 
     def _cells(self, places: Floats) -> Ints:
         if self.cell is None:
@@ -60,25 +73,42 @@ class Grid:
         return np.clip(cells, -_FARTHEST, _FARTHEST).astype(np.int64)
 
 
+class Steps(NamedTuple):
+    """`Crowds` in the form of kernels, with the times at which each row asks for them."""
+
+    first: Ints
+    last: Ints
+    spot: Ints
+    since: Ints
+    spread: Ints
+
+
 @numba.njit(cache=True, inline="always")
-def _bucket(code: int, cell: Ints, buckets: int) -> Any:
+def _spot(code: int, cell: Ints) -> Any:
     mixed = np.int64(mix(code))
     for axis in range(len(cell)):
         mixed = np.int64(mix(mixed ^ cell[axis]))
-    # the upper bits: a hash's best
-    return np.int64(np.uint64(mixed) >> np.uint64(33)) % buckets
+    return mixed
+
+
+@numba.njit(cache=True, inline="always")
+def _home(spot: int, buckets: int) -> Any:
+    """As `bucket_of`."""
+    return np.int64(np.uint64(spot) >> np.uint64(33)) % buckets
 
 
 @numba.njit(cache=True)
-def _home(code: Ints, cells: Ints, salt: Ints, buckets: int) -> Buckets:
-    home = np.empty(len(code), np.int32)
+def _spots(code: Ints, cells: Ints) -> Ints:
+    spots = np.empty(len(code), np.int64)
     for k in range(len(code)):
-        home[k] = (_bucket(code[k], cells[k], buckets) + salt[k]) % buckets
-    return home
+        spots[k] = _spot(code[k], cells[k])
+    return spots
 
 
 @numba.njit(cache=True)
-def _copies(code: Ints, low: Ints, high: Ints, spread: int, buckets: int) -> tuple[Ints, Buckets]:
+def _copies(
+    code: Ints, low: Ints, high: Ints, spread: int, buckets: int, steps: Steps
+) -> tuple[Ints, Buckets]:
     axes = low.shape[1]
     rows, found = np.empty(2 * len(code) + 64, np.int64), np.empty(2 * len(code) + 64, np.int32)
     last, cell = np.full(buckets, -1, np.int64), np.empty(axes, np.int64)
@@ -102,8 +132,12 @@ def _copies(code: Ints, low: Ints, high: Ints, spread: int, buckets: int) -> tup
                 wide = high[k, axis] - low[k, axis] + 1
                 cell[axis] = low[k, axis] + rest % wide
                 rest //= wide
-            home = _bucket(code[k], cell, buckets)
-            for salt in range(min(spread, buckets)):
+            spot = _spot(code[k], cell)
+            home = _home(spot, buckets)
+            most = most_between(
+                spot, steps.first[k], steps.last[k], steps.spot, steps.since, steps.spread
+            )
+            for salt in range(min(max(spread, most), buckets)):
                 bucket = (home + salt) % buckets
                 if last[bucket] != k:
                     last[bucket] = k

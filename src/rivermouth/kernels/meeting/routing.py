@@ -14,6 +14,7 @@ other side's rows go to every bucket.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,8 +25,10 @@ from rivermouth.kernels.closeness import SLACK, TINY, chord
 from rivermouth.kernels.geometry import Bools, Floats
 from rivermouth.kernels.hashing import mixed_numbers
 from rivermouth.kernels.meeting.asked import COPY, LEFT, RIGHT, Meeting
+from rivermouth.kernels.meeting.crowds import Crowds
 from rivermouth.kernels.meeting.grid import Buckets, Grid
 from rivermouth.kernels.meeting.runs import Run, boxes_of, places_of
+from rivermouth.kernels.meeting.times import Span
 from rivermouth.kernels.packing import REASON, Routed
 from rivermouth.kernels.sphere import RADIUS
 from rivermouth.kernels.values import missing, whole
@@ -117,7 +120,18 @@ def owners(routing: Routing, left: Run, li: Ints, right: Run, ri: Ints) -> Bucke
     axes = left.boxes.shape[1] // 2
     corner = np.maximum(left.boxes[li, :axes], grown(right.boxes, routing.reach)[ri, :axes])
     salt = salts(left.times, left.boxes)[li]
-    return routing.grid.home(left.codes[li], corner, salt)
+    return routing.grid.home(routing.grid.spots(left.codes[li], corner), salt)
+
+
+def asking(meeting: Meeting, routing: Routing) -> Span:
+    """When, after a row of the side that goes to several buckets, rows that stay may meet it."""
+    return meeting.when.span if routing.single == RIGHT else meeting.when.turned
+
+
+def spots(routing: Routing, run: Run) -> Ints:
+    """The number of each row's code and cell, by the low corner of its box."""
+    corner = run.boxes[:, : run.boxes.shape[1] // 2]
+    return routing.grid.spots(run.codes, np.ascontiguousarray(corner))
 
 
 class MeetingRouter:
@@ -133,13 +147,22 @@ class MeetingRouter:
         How far ahead of the wall clock a time may be, in microseconds.
     schema
         The columns as they are held: the same whatever the session's time zone is.
+    crowds
+        The steps that are known when the micro-batch begins; None where nothing is learned.
     """
 
     def __init__(
-        self, meeting: Meeting, side: int, routing: Routing, future: int, schema: pa.Schema
+        self,
+        meeting: Meeting,
+        side: int,
+        routing: Routing,
+        future: int,
+        schema: pa.Schema,
+        crowds: Crowds | None = None,
     ) -> None:
         self._meeting, self._side, self._routing, self._future = meeting, side, routing, future
-        self._schema = schema
+        self._schema, self._crowds = schema, crowds
+        self._asking, self._stayed = asking(meeting, routing), 0
         self._party = meeting.parties[side]
         self._keeps = side == LEFT and meeting.how == "left"
 
@@ -163,6 +186,12 @@ class MeetingRouter:
             self._aside(batch, why, aside),
         )
 
+    def note(self) -> dict[str, Any] | None:
+        """By which steps rows were dealt, and how many of the side that stays."""
+        if self._crowds is None:
+            return None
+        return {"steps": self._crowds.steps, "rows": self._stayed}
+
     def _judged(self, batch: pa.RecordBatch, now: int) -> tuple[npt.NDArray[np.str_], Ints]:
         """Why each row cannot take part, "" where it can, and the rows' times."""
         column = batch.column(self._party.time)
@@ -178,7 +207,7 @@ class MeetingRouter:
 
     def _dealt(self, batch: pa.RecordBatch, times: Ints, fit: Ints) -> tuple[Ints, Buckets, Ints]:
         """For rows that can take part: (place in `fit`, bucket, number of the copy)."""
-        routing = self._routing
+        routing, crowds = self._routing, self._crowds or Crowds()
         part = _taken(batch, fit)
         keys = [part.column(name) for name in self._party.keys]
         code = codes.codes(keys) if keys else np.zeros(len(fit), np.int64)
@@ -188,10 +217,19 @@ class MeetingRouter:
             boxes = boxes_of(self._meeting, places_of(self._meeting, self._side, part))
         if routing.single == self._side:
             corner = np.ascontiguousarray(boxes[:, : boxes.shape[1] // 2])
-            home = routing.grid.home(code, corner, salts(times[fit], boxes))
+            spot = routing.grid.spots(code, corner)
+            spread = crowds.at(spot, times[fit])
+            home = routing.grid.home(spot, salts(times[fit], boxes), spread)
+            self._stayed += len(fit)
             return np.arange(len(fit)), home, np.zeros(len(fit), np.int64)
         grows = routing.single is not None or self._side == RIGHT
-        rows, bucket = routing.grid.copies(code, grown(boxes, routing.reach) if grows else boxes)
+        rows, bucket = routing.grid.copies(
+            code,
+            grown(boxes, routing.reach) if grows else boxes,
+            crowds,
+            times[fit] + self._asking.lower,
+            times[fit] + self._asking.upper,
+        )
         first = np.searchsorted(rows, rows)
         return rows, bucket, np.arange(len(rows)) - first
 

@@ -17,12 +17,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rivermouth.errors import StateError
 from rivermouth.kernels import clock
 from rivermouth.kernels.clock import Clock
-from rivermouth.kernels.meeting.answering import Answers
+from rivermouth.kernels.meeting.answering import Answers, Fresh
 from rivermouth.kernels.meeting.asked import COPY, LEFT, RIGHT, Meeting
+from rivermouth.kernels.meeting.crowds import Learning, Watch
 from rivermouth.kernels.meeting.output import Output
-from rivermouth.kernels.meeting.routing import FUTURE, LONE, Routing
+from rivermouth.kernels.meeting.routing import FUTURE, LONE, Routing, asking, spots
 from rivermouth.kernels.meeting.runs import Run
 from rivermouth.kernels.meeting.shelf import Shelf, Store
 from rivermouth.kernels.meeting.times import BEGIN, END, Windows
@@ -47,11 +49,17 @@ class Held:
         The time before which everything is late.
     shelves
         The rows of either side.
+    newest
+        The newest time of any row that was sent to a bucket, whatever the lateness was.
+    watch
+        What is known of crowded spots; None where nothing was ever learned.
     """
 
     clock: Clock
     reached: int
     shelves: tuple[Shelf, Shelf]
+    newest: int = BEGIN
+    watch: Watch | None = None
 
 
 class MeetingStepper:
@@ -63,10 +71,15 @@ class MeetingStepper:
         What is asked, and how rows came here.
     bucket
         The number of the bucket.
+    learning
+        How crowded spots are made known, None where they are not looked for.
     """
 
-    def __init__(self, meeting: Meeting, routing: Routing, bucket: int) -> None:
+    def __init__(
+        self, meeting: Meeting, routing: Routing, bucket: int, learning: Learning | None = None
+    ) -> None:
         self._meeting, self._routing, self._bucket = meeting, routing, bucket
+        self._learning = learning
         self._out = Output(meeting)
         self._counts: Counter[str] = Counter(rows_in=0, late=0, future=0)
         self._aside: Counter[str] = Counter()
@@ -75,6 +88,7 @@ class MeetingStepper:
     def step(self, store: Store, arrivals: Arrivals, hint: dict[str, Any]) -> Iterator[pa.Table]:
         """Take in what has arrived and give what can be said now."""
         held: Held = hint.pop(_HINT, None) or self._opened(store)
+        self._check_dealt(held, arrivals)
         yield from self._set_aside(arrivals)
         left = yield from self._admitted(arrivals.sides[LEFT], LEFT, held.reached)
         right = yield from self._admitted(arrivals.sides[RIGHT], RIGHT, held.reached)
@@ -84,6 +98,8 @@ class MeetingStepper:
         )
         yield from answers.given((left, right), before, now)
         yield from self._out.rest()
+        if self._learning is not None:
+            self._learn(held, (left, right), arrivals, self._learning, before)
         self._let_go(store, held, now)
         if not arrivals.last:
             self._save(store, held)
@@ -140,6 +156,39 @@ class MeetingStepper:
         self._counts["lonely"] += len(rows)
         yield from self._out.lonely(left, rows, starts=starts)
 
+    # -- crowded spots
+
+    def _check_dealt(self, held: Held, arrivals: Arrivals) -> None:
+        """Whether rows were dealt as this state expects."""
+        if self._learning is not None:
+            held.watch = held.watch or self._watch()
+            held.watch.check(arrivals.notes, self._learning, held.reached)
+        elif held.watch is not None and held.watch.steps.steps and not arrivals.last:
+            raise StateError(
+                "join",
+                "this checkpoint's state was written by a join that learns crowded places",
+                there="rows are dealt by rules that this query does not know",
+                todo="Give the same rm.grid(learn=...), or start with a new checkpoint folder.",
+            )
+
+    def _watch(self) -> Watch:
+        span = asking(self._meeting, self._routing)
+        return Watch(self._bucket, self._routing.grid.buckets, span)
+
+    def _learn(
+        self, held: Held, fresh: Fresh, arrivals: Arrivals, learning: Learning, before: int
+    ) -> None:
+        assert held.watch is not None
+        nothing = np.zeros(0, np.int64)
+        found = [nothing if run is None else spots(self._routing, run) for run in fresh]
+        single = self._routing.single or LEFT
+        stays = fresh[single]
+        times = nothing if stays is None else stays.times
+        held.watch.count(
+            (found[single], times), found[1 - single], arrivals.notes, self._counts["pairs"]
+        )
+        held.watch.decide(learning, held.newest, before)
+
     # -- the clock and the state
 
     def _moved(self, held: Held, arrivals: Arrivals) -> int:
@@ -150,18 +199,22 @@ class MeetingStepper:
             for time, late in zip(arrivals.newest, lateness, strict=True)
         ]
         held.clock = held.clock.hear(newest, now=arrivals.now)
+        held.newest = max([held.newest, *(time for time in arrivals.newest if time is not None)])
         time = held.clock.time(idle=self._meeting.idle, now=arrivals.now)
         if arrivals.last or time == clock.END:
             # nobody is waited for; what may come yet must not be older than what was answered
-            seen = [
-                time + late
-                for time, late in zip(held.clock.newest, lateness, strict=True)
-                if time is not None
-            ]
-            held.reached = max([held.reached, *seen])
+            held.reached = max([held.reached, *self._newest(held.clock)])
             return END
         held.reached = max(held.reached, BEGIN if time is None else time)
         return held.reached
+
+    def _newest(self, clock: Clock) -> list[int]:
+        """The newest time of each side that has begun."""
+        return [
+            time + late
+            for time, late in zip(clock.newest, self._meeting.lateness, strict=True)
+            if time is not None
+        ]
 
     def _let_go(self, store: Store, held: Held, now: int) -> None:
         for shelf, keep in zip(held.shelves, self._meeting.keeps, strict=True):
@@ -170,8 +223,11 @@ class MeetingStepper:
     def _opened(self, store: Store) -> Held:
         meta = json.loads(store[_META]) if _META in store else {"bins": [{}, {}]}
         left, right = (Shelf(self._meeting, side, book) for side, book in enumerate(meta["bins"]))
-        past = Clock(tuple(meta["newest"]), tuple(meta["heard"])) if "newest" in meta else None
-        return Held(past or Clock.of(2), meta.get("reached", BEGIN), (left, right))
+        begun = "newest" in meta
+        past = Clock(tuple(meta["newest"]), tuple(meta["heard"])) if begun else Clock.of(2)
+        watch = self._watch().restore(meta["watch"]) if "watch" in meta else None
+        newest = meta.get("seen", max([BEGIN, *self._newest(past)]))
+        return Held(past, meta.get("reached", BEGIN), (left, right), newest, watch)
 
     def _save(self, store: Store, held: Held) -> None:
         for shelf in held.shelves:
@@ -180,7 +236,9 @@ class MeetingStepper:
             "newest": held.clock.newest,
             "heard": held.clock.heard,
             "reached": held.reached,
+            "seen": held.newest,
             "bins": [shelf.book() for shelf in held.shelves],
+            **({} if held.watch is None else {"watch": held.watch.book()}),
         }
         store[_META] = json.dumps(meta).encode()
         oldest = [shelf.oldest for shelf in held.shelves if shelf.bins]
@@ -193,3 +251,5 @@ class MeetingStepper:
             },
             **({"oldest_bin": min(oldest)} if oldest else {}),
         }
+        if held.watch is not None:
+            self._state["state"]["crowded"] = held.watch.crowded

@@ -1,0 +1,298 @@
+"""Crowded spots: cells so full that their rows are dealt over several buckets, from a time on.
+
+A row that is held cannot move, and all tasks must agree where a row goes. So a spot's spread
+changes by *steps*: from an event time on that no row had reached when the step was decided. Rows of
+the side that stays (`Routing.single`) are dealt by the step in force at their time; the other
+side's go to all buckets of any step that is in force at a time which they may meet. Both follows
+from the row alone, and so it is the same whenever, wherever and how often it is worked out.
+
+The bucket that is a spot's home counts its rows, decides, and remembers its steps in its state;
+tasks learn of them from a folder (`tables.crowding`) with the next micro-batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+from rivermouth.errors import StateError
+from rivermouth.kernels.meeting.times import Span
+
+Ints = npt.NDArray[np.int64]
+
+_MOST = 64  # spots that a bucket keeps an eye on
+_PAIR = 0.2  # what a pair costs, measured in rows that are sent to one more bucket
+
+
+class Step(NamedTuple):
+    """From a time on, rows of a spot are dealt over so many buckets.
+
+    `since` itself does not belong to it. `batch` is the micro-batch that decided: tasks know of
+    the step in later ones.
+    """
+
+    spot: int
+    since: int
+    spread: int
+    batch: int
+
+
+@dataclass(frozen=True)
+class Crowds:
+    """Steps of any number of spots.
+
+    Parameters
+    ----------
+    steps
+        In any order; those of one spot have different times.
+
+    Examples
+    --------
+    >>> crowds = Crowds((Step(7, 100, 4, 0), Step(7, 200, 1, 5)))
+    >>> crowds.at(np.array([7, 7, 7, 8]), np.array([100, 101, 201, 150])).tolist()
+    [1, 4, 1, 1]
+    """
+
+    steps: tuple[Step, ...] = ()
+
+    @classmethod
+    def known(cls, said: Mapping[int, Iterable[Sequence[int]]], buckets: int, batch: int) -> Crowds:
+        """Those that buckets have said of spots whose home they are, before this micro-batch."""
+        told = [(bucket, Step(*step)) for bucket, steps in said.items() for step in steps]
+        if not told:
+            return cls()
+        homes = bucket_of(np.array([step.spot for _, step in told]), buckets).tolist()
+        return cls(
+            tuple(
+                step
+                for (bucket, step), home in zip(told, homes, strict=True)
+                if bucket == home and step.batch < batch
+            )
+        )
+
+    @cached_property
+    def arrays(self) -> tuple[Ints, Ints, Ints]:
+        """Spot, time and spread of each step, by spot and time."""
+        spot, since, spread, _ = np.array(sorted(self.steps), np.int64).reshape(-1, 4).T
+        return tuple(map(np.ascontiguousarray, (spot, since, spread)))  # type: ignore[return-value]
+
+    def at(self, spots: Ints, times: Ints) -> Ints:
+        """Over how many buckets rows of these spots and times are dealt."""
+        if not self.steps:
+            return np.ones(len(spots), np.int64)
+        return np.asarray(_at(spots, times, *self.arrays))
+
+    def since(self, floor: int) -> Crowds:
+        """Without the steps that matter to no time from `floor` on."""
+        kept: list[Step] = []
+        for spot in sorted({step.spot for step in self.steps}):
+            steps = sorted(step for step in self.steps if step.spot == spot)
+            past = [step for step in steps if step.since < floor]
+            kept += [step for step in past[-1:] if step.spread > 1]
+            kept += [step for step in steps if step.since >= floor]
+        return Crowds(tuple(kept))
+
+
+@numba.njit(cache=True)
+def first_of(spots: Ints, spot: int) -> int:
+    """Where the steps of a spot begin, or would."""
+    low, high = 0, len(spots)
+    while low < high:
+        middle = (low + high) // 2
+        if spots[middle] < spot:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@numba.njit(cache=True)
+def most_between(spot: int, first: int, last: int, spots: Ints, since: Ints, spread: Ints) -> Any:
+    """The widest spread that a spot has at any time in [first, last]."""
+    most, k = 1, first_of(spots, spot)
+    while k < len(spots) and spots[k] == spot and since[k] < last:
+        over = k + 1 < len(spots) and spots[k + 1] == spot and since[k + 1] < first
+        if not over:
+            most = max(most, spread[k])
+        k += 1
+    return most
+
+
+@numba.njit(cache=True)
+def _at(asked: Ints, times: Ints, spots: Ints, since: Ints, spread: Ints) -> Ints:
+    found = np.empty(len(asked), np.int64)
+    for k in range(len(asked)):
+        found[k] = most_between(asked[k], times[k], times[k], spots, since, spread)
+    return found
+
+
+@dataclass(frozen=True)
+class Learning:
+    """What a bucket needs besides its state to decide on steps.
+
+    Parameters
+    ----------
+    batch
+        The number of the micro-batch.
+    publish
+        Lets the tasks of later micro-batches know of a bucket's steps.
+    where
+        The operator, and the folder, in errors.
+    enough
+        How many rows of the side that stays a bucket must have had, on average, before anything
+        is decided.
+    """
+
+    batch: int
+    publish: Callable[[int, Sequence[Step]], None]
+    where: tuple[str, str] = ("join", "")
+    enough: int = 128
+
+
+@dataclass
+class Watch:
+    """What a bucket has counted since it last decided, and the steps it has decided on.
+
+    Parameters
+    ----------
+    bucket, buckets
+        Which one it is, of how many.
+    span
+        When, after a row of the other side, rows of the side that stays may meet it.
+    steps
+        Of the spots whose home it is.
+    rows, pairs
+        Rows of the side that stays, in all buckets, and pairs in this one.
+    begun
+        The oldest time among the rows that were counted.
+    seen
+        Rows of the side that stays and of the other, by spot.
+    """
+
+    bucket: int
+    buckets: int
+    span: Span
+    steps: Crowds = field(default_factory=Crowds)
+    rows: int = 0
+    pairs: int = 0
+    begun: int | None = None
+    seen: dict[int, list[int]] = field(default_factory=dict)
+
+    def book(self) -> dict[str, Any]:
+        """What `restore` needs, in a form that can be written down."""
+        return {
+            "steps": self.steps.steps,
+            "rows": self.rows,
+            "pairs": self.pairs,
+            "begun": self.begun,
+            "seen": list(self.seen.items()),
+        }
+
+    def restore(self, book: Mapping[str, Any]) -> Watch:
+        """The watch as `book` has it."""
+        self.steps = Crowds(tuple(Step(*step) for step in book["steps"]))
+        self.rows, self.pairs, self.begun = book["rows"], book["pairs"], book["begun"]
+        self.seen = dict(book["seen"])
+        return self
+
+    def check(self, notes: Iterable[Mapping[str, Any]], learning: Learning, reached: int) -> None:
+        """Whether all tasks knew this bucket's steps, those that still matter, and no others."""
+        floor = self._floor(reached)
+        mine = self.steps.since(floor)
+        for note in notes:
+            told = [Step(*step) for step in note["steps"]]
+            own = [step for step in told if self._is_home(np.array([step.spot]))[0]]
+            if Crowds(tuple(own)).since(floor) != mine:
+                learning.publish(self.bucket, self.steps.steps)
+                name, folder = learning.where
+                raise StateError(
+                    name,
+                    "rows were not dealt by the rules that this state was written with",
+                    there=f"{folder} held others, or none; it has been put right from the state",
+                    todo="Start the query again. If this comes back, give the query a folder of"
+                    " its own that all hosts reach: rm.grid(learn=...).",
+                )
+
+    def count(
+        self,
+        stays: tuple[Ints, Ints],
+        other: Ints,
+        notes: Iterable[Mapping[str, Any]],
+        pairs: int,
+    ) -> None:
+        """Take in the rows of a step: spots and times of those that stay, spots of the others."""
+        spots, times = stays
+        home = self._is_home(spots)
+        spots, times = spots[home], times[home]
+        if len(times) and self.begun is None:
+            self.begun = int(times.min())
+        self.rows += sum(note["rows"] for note in notes)
+        self.pairs += pairs
+        self._add(spots, self.steps.at(spots, times), 0)
+        others = other[self._is_home(other)]
+        self._add(others, np.ones(len(others), np.int64), 1)
+        order = sorted(self.seen, key=lambda spot: (-self.seen[spot][0], spot))
+        self.seen = {spot: self.seen[spot] for spot in order[:_MOST]}
+
+    def _add(self, spots: Ints, weight: Ints, which: int) -> None:
+        names, place = np.unique(spots, return_inverse=True)
+        for spot, much in zip(names.tolist(), np.bincount(place, weight).tolist(), strict=True):
+            self.seen.setdefault(spot, [0, 0])[which] += int(much)
+
+    def decide(self, learning: Learning, newest: int, reached: int) -> None:
+        """Spread what is crowded, and gather what is no longer, once enough has come.
+
+        `newest` is the newest time of any row so far, `reached` the time before which rows were
+        late when this step began.
+        """
+        if self.rows < learning.enough * self.buckets or self.begun is None:
+            return
+        if newest - self.begun < self.span.upper - self.span.lower:
+            return  # pairs may come only when a window closes
+        before = self.steps.since(self._floor(reached))
+        since = newest + max(self.span.upper, 0)
+        steps = list(before.steps)
+        now = {spot: self._now(spot, since) for spot in {s.spot for s in steps} | self.seen.keys()}
+        met = sum(one // now[spot] * other for spot, (one, other) in self.seen.items())
+        for spot, spread in sorted(now.items()):
+            one, other = self.seen.get(spot, [0, 0])
+            pairs = self.pairs * spread * (one // spread * other) / max(met, 1)
+            wanted = self._wanted(one, other, pairs)
+            if wanted >= 2 * spread or 3 * wanted <= spread:
+                steps.append(Step(spot, since, wanted, learning.batch))
+        self.rows, self.pairs, self.begun, self.seen = 0, 0, None, {}
+        if tuple(steps) != self.steps.steps:
+            self.steps = Crowds(tuple(steps))
+            learning.publish(self.bucket, self.steps.steps)
+
+    @property
+    def crowded(self) -> int:
+        """How many spots are dealt over several buckets, or were when rows that are held came."""
+        return len({step.spot for step in self.steps.steps if step.spread > 1})
+
+    def _wanted(self, one: int, other: int, pairs: float) -> int:
+        """Over how many buckets: none gets more than its share, and copies cost less than pairs."""
+        share = self.rows / self.buckets
+        worth = 1 + int(_PAIR * pairs / max(other, 1))
+        return max(1, min(-int(-one // share), worth, self.buckets))
+
+    def _now(self, spot: int, since: int) -> int:
+        return int(self.steps.at(np.array([spot]), np.array([since]))[0])
+
+    def _is_home(self, spots: Ints) -> npt.NDArray[np.bool_]:
+        return np.asarray(bucket_of(spots, self.buckets) == self.bucket)
+
+    def _floor(self, reached: int) -> int:
+        """The oldest time of a row that stays which a row that is not late may ask for."""
+        return reached + min(self.span.lower, 0)
+
+
+def bucket_of(spots: Ints, buckets: int) -> Ints:
+    """The home of each spot: by the upper bits, a hash's best."""
+    return np.asarray((spots.view(np.uint64) >> np.uint64(33)).astype(np.int64) % buckets)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tempfile
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
 RADIUS = 6_371_008.7714
 LATENESS = "1 minute"
+BUCKETS = 4  #: of a join with a crowded place
 PIECE = 1 << 16  #: rows of a batch that leaves a worker
 #: what both bring from the other side
 OTHER = {"other": "taxi", "seen": "ts", "other_lon": "lon", "other_lat": "lat"}
@@ -40,6 +42,43 @@ def join_interval(
         columns=OTHER,
         lateness=LATENESS,
         grid=rm.grid(cell=cell, bin=bin, buckets=buckets),
+    )
+
+
+def crowded(taxis: DataFrame, *, share: float, way: str) -> DataFrame:
+    """Taxis within 100 metres and 20 seconds, so many of which have gathered in one street.
+
+    `way` is how the place is dealt: "one bucket", "spread" by hand over all, or "learned".
+    """
+    from pyspark.sql import functions as F  # noqa: N812
+
+    import rivermouth as rm
+
+    def number(*columns: str, seed: int) -> Column:
+        return F.pmod(F.xxhash64(*columns, F.lit(seed)), F.lit(1000)) / 1000
+
+    here = number("taxi", seed=0) < share
+    lon, lat = 116.4 + 0.0035 * number("taxi", "ts", seed=1), 39.9 + 0.0027 * number("ts", seed=2)
+    taxis = taxis.withColumns(
+        {
+            "lon": F.when(here, lon).otherwise(F.col("lon")),
+            "lat": F.when(here, lat).otherwise(F.col("lat")),
+        }
+    )
+    grid = {
+        "one bucket": {},
+        "spread": {"spread": BUCKETS},
+        "learned": {"learn": tempfile.mkdtemp(prefix="crowded-")},
+    }[way]
+    return rm.join_interval(
+        taxis,
+        taxis,
+        on=rm.dwithin(rm.point("lon", "lat"), rm.point("lon", "lat"), meters=100),
+        time="ts",
+        between=("-20 seconds", "20 seconds"),
+        columns=OTHER,
+        lateness=LATENESS,
+        grid=rm.grid(buckets=BUCKETS, **grid),
     )
 
 
@@ -125,6 +164,7 @@ def _great_circle(lon: Column, lat: Column, other_lon: Column, other_lat: Column
 
 CASES = {
     "join_interval": join_interval,
+    "crowded": crowded,
     "join_window": join_window,
     "native_cells": native_cells,
     "rows_out": rows_out,

@@ -13,6 +13,11 @@ LABELS = {
     "flink_cells": "Flink's interval join on a cell key",
     "rows_out": "as many rows out of a `mapInArrow`, no join",
 }
+WAYS = {
+    "one bucket": "one bucket",
+    "spread": "all four, `spread=4`",
+    "learned": "as many as are worth it, `learn=folder`",
+}
 #: the axes of paper C's Figures 12 to 15, and the size of batches
 AXES = {
     "cores": "cores",
@@ -63,6 +68,24 @@ def stream_stream_growth(result: Document) -> Cells:
                 number(row["rows_per_s"]),
                 number(row["rows_per_cpu_s"]),
                 number(row["pairs"]),
+            ]
+            for row in result["rows"]
+        ),
+    ]
+
+
+def stream_stream_crowd(result: Document) -> Cells:
+    """What a place costs that has most of the rows, by how it is dealt to buckets."""
+    return [
+        ["rows in one place", "dealt to", "pairs", "seconds", "rows/s", "rows/CPU-s"],
+        *(
+            [
+                f"{100 * row['share']:.0f} %",
+                WAYS[row["way"]],
+                number(row["pairs"]),
+                f"{row['wall_s']:.1f}",
+                number(row["rows_per_s"]),
+                number(row["rows_per_cpu_s"]),
             ]
             for row in result["rows"]
         ),

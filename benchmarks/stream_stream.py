@@ -5,12 +5,13 @@ All run once, after a part of the same that does not count, and must give the sa
 Spark's own join has state format 4 and the best of four widths of cells. Flink's interval join on
 the same cells stands beside them, and a `mapInArrow` that gives as many rows of as many columns and
 does nothing else: no join that is done in Python workers can cost less. Then paper C's Figures 12
-to 15 (cores, length of the interval, cells, bins) and the cost of small batches. Latency is
-measured by `meeting_latency`.
+to 15 (cores, length of the interval, cells, bins) and the cost of small batches, and what a place
+costs that has most of the rows. Latency is measured by `meeting_latency`.
 """
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,11 +21,12 @@ from typing import Any
 from benchmarks import daytime, ours, streams
 from benchmarks.daytime import Daytime
 from benchmarks.events import TDRIVE
-from benchmarks.harness import SEED, Case, arguments, data, interleave, progress, save
+from benchmarks.harness import SEED, Case, data, interleave, progress, save
 from benchmarks.peers import flink
 from benchmarks.peers.environment import PeerUnavailable
 from benchmarks.runner import Runner
 
+PARTS = ("beside", "growth", "crowd")
 FLINK = "flink_cells"
 CONF = {"spark.sql.streaming.join.stateFormatVersion": "4"}
 SPARSE, DENSE = {"meters": 100.0, "seconds": 60}, {"meters": 1000.0, "seconds": 300}
@@ -177,9 +179,28 @@ def warm(runner: Runner, taxis: Daytime) -> None:
         Line(case, runner, 2, taxis, options).measure()
 
 
+def crowd(two: Runner, *, quick: bool) -> list[dict[str, Any]]:
+    """One place that has half of the rows, or nine in ten."""
+    taxis = QUICK if quick else Daytime(12, 60, 14)
+    lines = [
+        Line("crowded", two, 2, taxis, {"share": share, "way": way})
+        for share in (0.5, 0.9)
+        for way in ("one bucket", "spread", "learned")
+    ]
+    rows = measured("a crowded place", lines, runs=1 if quick else 2, warmup=1)
+    for share in {row["share"] for row in rows}:
+        if len(pairs := {row["pairs"] for row in rows if row["share"] == share}) > 1:
+            raise AssertionError(f"{share} in one place: {pairs} pairs")
+    return rows
+
+
 def main() -> None:
-    """Leave ``stream_stream`` and ``stream_stream_growth``."""
-    given = arguments(__doc__)
+    """Leave ``stream_stream``, its ``_growth`` and its ``_crowd``, or the parts that are named."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("parts", nargs="*", choices=[[], *PARTS], default=[])
+    parser.add_argument("--quick", action="store_true", help="small inputs, one run: a smoke test")
+    given = parser.parse_args()
+    parts = given.parts or PARTS
     data(TDRIVE)
     about = {
         "quick": given.quick,
@@ -187,18 +208,21 @@ def main() -> None:
         "data": f"{TDRIVE}, {daytime.START} and {daytime.HOURS} hours on, inside {daytime.BOX}",
         "conf": streams.CONF | CONF,
     }
-    with (
-        flink_if_there() as other,
-        ours.start(cores=1, conf=CONF) as one,
-        ours.start(cores=2, conf=CONF) as two,
-    ):
-        for runner in (one, two):
-            warm(runner, QUICK if given.quick else Daytime(12, 60, 14))
-        rows: list[dict[str, Any]] = []
-        for workload in WORKLOADS:  # saved one by one: each is minutes of work
-            rows += beside_others(two, other, workload, quick=given.quick)
-            print(save("stream_stream", rows, **about), flush=True)
-        print(save("stream_stream_growth", growth(one, two, quick=given.quick), **about))
+    with ours.start(cores=2, conf=CONF) as two:
+        warm(two, QUICK if given.quick else Daytime(12, 60, 14))
+        if "beside" in parts:
+            with flink_if_there() as other:
+                rows: list[dict[str, Any]] = []
+                for workload in WORKLOADS:  # saved one by one: each is minutes of work
+                    rows += beside_others(two, other, workload, quick=given.quick)
+                    print(save("stream_stream", rows, **about), flush=True)
+        if "growth" in parts:
+            with ours.start(cores=1, conf=CONF) as one:
+                warm(one, QUICK if given.quick else Daytime(12, 60, 14))
+                grown = growth(one, two, quick=given.quick)
+            print(save("stream_stream_growth", grown, **about), flush=True)
+        if "crowd" in parts:
+            print(save("stream_stream_crowd", crowd(two, quick=given.quick), **about))
 
 
 if __name__ == "__main__":

@@ -271,6 +271,7 @@ TABLES: dict[str, tuple[str, Callable[[Document], Cells]]] = {
     "traffic_growth": ("traffic", keyed.workload_growth),
     "stream_stream": ("stream_stream", meeting.stream_stream),
     "stream_stream_growth": ("stream_stream_growth", meeting.stream_stream_growth),
+    "stream_stream_crowd": ("stream_stream_crowd", meeting.stream_stream_crowd),
     "stream_stream_latency": ("stream_stream_latency", meeting.stream_stream_latency),
     "out_of_order": ("out_of_order", disorder.out_of_order),
     "out_of_order_aggregates": ("out_of_order", disorder.aggregates),
@@ -292,7 +293,9 @@ SCRIPTS = {
         f"routing_{part}": f"routing {part}"
         for part in ("partitions", "shared", "skews", "cost", "weighed", "time")
     },
-    "stream_stream_growth": "stream_stream",
+    "stream_stream": "stream_stream beside",
+    "stream_stream_growth": "stream_stream growth",
+    "stream_stream_crowd": "stream_stream crowd",
     "stream_stream_latency": "meeting_latency",
     "equality_latency": "latency --table keys",
     "recall": "workloads recall",

@@ -1,9 +1,12 @@
 """Two streams in space and time against the oracle: any order, cut, bucket, cell and bin."""
 
 import copy
+import dataclasses
+import json
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 import shapely
 from hypothesis import given, settings
@@ -386,6 +389,77 @@ def test_steps_matter_as_long_as_a_row_that_may_come_could_ask_for_them():
     assert said == [(0, steps), (0, steps)]
 
 
+def counted(watch, rows, others, pairs, *, elsewhere=0, spot=0, at=0):
+    """Rows of a spot, dealt by what the watch knows, and of other buckets' spots."""
+    own = np.full(rows, spot)
+    guests = np.full(elsewhere, 1 << 33)
+    spots, notes = np.concatenate([own, guests]), [{"steps": (), "rows": 1000}]
+    watch.count(spots, np.full(len(spots), at), notes, others, pairs)
+
+
+def test_what_is_spread_has_shares_and_pairs_that_are_worth_it():
+    def wanted(**counts):
+        said = []
+        watch = Watch(0, 4, Span(-3, 3))
+        counted(watch, **counts)
+        watch.decide(Learning(0, lambda *told: said.extend(told[1])), 100, 0)
+        return [step.spread for step in said]
+
+    assert wanted(rows=500, others=500, pairs=50_000) == [2]  # a share is 250
+    assert wanted(rows=900, others=900, pairs=50_000) == [4]
+    assert wanted(rows=900, others=900, pairs=9_000) == [3]  # the pairs are worth two copies
+    assert wanted(rows=900, others=900, pairs=900) == []
+    assert wanted(rows=250, others=500, pairs=50_000) == []
+    # the pairs of rows that are dealt to this bucket only for they are crowded elsewhere
+    assert wanted(rows=500, others=500, pairs=9_000, elsewhere=4500) == []
+    # few shapes meet many points
+    assert wanted(rows=900, others=3, pairs=1800) == [4]
+
+
+def test_a_spot_over_two_buckets_is_gathered_when_half_a_share_is_left():
+    for rows, steps in ((130, 1), (120, 2)):
+        said = []
+        watch = Watch(0, 4, Span(-3, 3), Crowds((Step(0, -9, 2, 0),)))
+        counted(watch, rows=rows // 2, others=200, pairs=0)
+        watch.decide(Learning(1, lambda *told, said=said: said.extend(told[1])), 100, -20)
+        assert len(watch.steps.steps) == steps
+    assert [step.spread for step in said] == [2, 1]
+
+
+def test_a_spot_has_one_step_at_a_time():
+    """Where the newest time stands still, what was decided for it stands."""
+    watch = Watch(0, 4, Span(-3, 3))
+    learning = Learning(0, lambda *_: None)
+    for pairs in (50_000, 0, 50_000):
+        counted(watch, rows=900, others=900, pairs=pairs)
+        watch.decide(learning, 100, 0)
+        assert watch.steps.steps == (Step(0, 103, 4, 0),)
+    counted(watch, rows=900, others=900, pairs=0)
+    watch.decide(learning, 101, 0)
+    assert [step.spread for step in watch.steps.steps] == [4, 1]
+
+
+@pytest.mark.parametrize("lateness", [0, 20 * SECOND])
+def test_a_join_begins_to_learn_over_the_state_that_it_has(lateness):
+    """Also where fewer rows are late from then on: the newest time is known all the same."""
+    asked = {"lateness": 20 * SECOND}
+    learned, still = (near(interval("-2 seconds", "2 seconds"), buckets=8, **asked) for _ in "ab")
+    newest = 0
+    for number, batch in enumerate(half_in_one_cell(7, range(40))):
+        if number == 12:
+            learned.learn = 25
+            for one in (learned, still):
+                one.asked = dataclasses.replace(one.asked, lateness=(lateness, lateness))
+            learned.feed(batch[0].slice(0, 0), batch[1].slice(0, 0), forget=True)
+            assert {json.loads(store["meta"])["seen"] for store in learned.stores} == {newest}
+        newest = max(
+            pc.max(side.column(time)).value for side, time in zip(batch, "tu", strict=True)
+        )
+        assert_same_rows(learned.feed(*batch, forget=number == 12), still.feed(*batch))
+    assert learned.crowds.steps
+    assert learned.feed() == []  # a timer's step: no task has said anything
+
+
 def test_a_batch_that_runs_again_deals_its_rows_as_before():
     """What was decided in it is known, then, but does not count yet."""
     buckets = crowding(how="left")
@@ -449,8 +523,6 @@ def test_far_cells_spread_evenly_over_buckets():
 
 
 def test_an_idle_side_holds_nobody_up_where_that_is_asked_for():
-    import dataclasses
-
     asked = dataclasses.replace(near(how="left").asked, idle=60 * SECOND)
     buckets = Buckets(asked)
     buckets.feed(left((1, 0, 0, 0)), right((7, 0, 9, 9)), now=NOW)

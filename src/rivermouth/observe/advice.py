@@ -16,7 +16,9 @@ _POOR = 0.5  # share of lookups that a cache should answer
 _OVERDUE = 3.0  # refresh times after which a table is stale
 _SLOWING = 2.0  # newest batches to those of the whole run
 _FEW = 10  # batches, below which nothing is said of trends
-_OVER_BUCKETS = "Smaller cells, or several buckets for one: grid=rm.grid(cell=, spread=)."
+_OVER_BUCKETS = (
+    "Have crowded cells spread, grid=rm.grid(learn=folder), or make cells smaller (cell=)."
+)
 #: what spreads the rows of an operator, by its name
 _SPREAD = {
     "join_table": "Spread them: routing=rm.by_hotspot() by key, or events.repartition(n).",

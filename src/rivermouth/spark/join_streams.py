@@ -283,6 +283,8 @@ def _crowding(asked: Asked, grid: Grid, dealt: Routing) -> Crowding | None:
             there="rows of both sides are in several buckets already",
             todo="Leave it out; smaller cells spread crowded places.",
         )
+    if not asked.frames[0].isStreaming:  # it may be part of a stream's `foreachBatch`
+        return None
     return Crowding(located(grid.learn), dealt.grid.buckets, where=asked.where)
 
 

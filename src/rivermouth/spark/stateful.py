@@ -101,7 +101,7 @@ def buckets_of(spark: SparkSession, asked: int | None) -> int:
 
 
 def batch_number() -> int | None:
-    """The number of the micro-batch that this task belongs to, None in a batch frame's."""
+    """The number of the micro-batch that this task belongs to, None outside of a stream."""
     context = TaskContext.get()
     said = context.getLocalProperty(_BATCH) if context else None
     return None if said is None else int(said)

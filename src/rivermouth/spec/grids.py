@@ -60,9 +60,9 @@ def grid(
         Over how many buckets the left rows of one cell are dealt, each of which gets the cell's
         right rows: for cells so crowded that one bucket cannot keep up.
     learn
-        A folder that all hosts reach, of this query's own: crowded cells are found while the
-        stream flows and dealt over several buckets from then on, as `spread` would, but only
-        they. The folder belongs to the checkpoint. None: nothing is learned.
+        A folder that all hosts reach, for this join and checkpoint only: crowded cells are
+        found while the stream flows and dealt over several buckets from then on, as `spread`
+        would, but only they. None: nothing is learned.
 
     Examples
     --------

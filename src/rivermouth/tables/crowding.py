@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import pyarrow.fs
 
@@ -45,7 +46,7 @@ class Crowding:
             listed = files.get_file_info(pyarrow.fs.FileSelector(root, allow_not_found=True))
             found = (_FILE.fullmatch(info.base_name) for info in listed)
             numbers = sorted(int(match[1]) for match in found if match)
-            said = {number: read_json(self._file(number)) or {} for number in numbers}
+            said = {number: self._read(number) for number in numbers}
         steps = {number: one.get("steps", ()) for number, one in said.items()}
         return Crowds.known(steps, self._buckets, batch)
 
@@ -53,6 +54,12 @@ class Crowding:
         """Let the tasks of later micro-batches know of a bucket's steps."""
         with self._reached():
             write_json(self._file(bucket), {"steps": list(steps)})
+
+    def _read(self, bucket: int) -> dict[str, Any]:
+        try:
+            return read_json(self._file(bucket)) or {}
+        except ValueError:  # not what was written: the bucket will miss its steps and write again
+            return {}
 
     def _file(self, bucket: int) -> str:
         return f"{self.folder}/bucket-{bucket}.json"

@@ -12,9 +12,12 @@ tasks learn of them from a folder (`tables.crowding`) with the next micro-batch.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import groupby
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numba
@@ -28,6 +31,7 @@ Ints = npt.NDArray[np.int64]
 
 _MOST = 64  # spots that a bucket keeps an eye on
 _PAIR = 0.2  # what a pair costs, measured in rows that are sent to one more bucket
+_COUNTED = ("rows", "stayed", "others", "pairs", "begun")
 
 
 class Step(NamedTuple):
@@ -91,8 +95,8 @@ class Crowds:
     def since(self, floor: int) -> Crowds:
         """Without the steps that matter to no time from `floor` on."""
         kept: list[Step] = []
-        for spot in sorted({step.spot for step in self.steps}):
-            steps = sorted(step for step in self.steps if step.spot == spot)
+        for _, own in groupby(sorted(self.steps), key=attrgetter("spot")):
+            steps = list(own)
             past = [step for step in steps if step.since < floor]
             kept += [step for step in past[-1:] if step.spread > 1]
             kept += [step for step in steps if step.since >= floor]
@@ -167,12 +171,15 @@ class Watch:
         When, after a row of the other side, rows of the side that stays may meet it.
     steps
         Of the spots whose home it is.
-    rows, pairs
-        Rows of the side that stays, in all buckets, and pairs in this one.
+    rows
+        Rows of the side that stays, in all buckets.
+    stayed, others, pairs
+        Rows of either side and pairs, in this one.
     begun
-        The oldest time among the rows that were counted.
+        The oldest time among the first rows that were counted.
     seen
-        Rows of the side that stays and of the other, by spot.
+        By spot whose home this is: rows of the side that stays, and how many there are of them
+        in all buckets, going by the spread that they were dealt with.
     """
 
     bucket: int
@@ -180,70 +187,62 @@ class Watch:
     span: Span
     steps: Crowds = field(default_factory=Crowds)
     rows: int = 0
+    stayed: int = 0
+    others: int = 0
     pairs: int = 0
     begun: int | None = None
     seen: dict[int, list[int]] = field(default_factory=dict)
 
     def book(self) -> dict[str, Any]:
         """What `restore` needs, in a form that can be written down."""
-        return {
+        return {name: getattr(self, name) for name in _COUNTED} | {
             "steps": self.steps.steps,
-            "rows": self.rows,
-            "pairs": self.pairs,
-            "begun": self.begun,
             "seen": list(self.seen.items()),
         }
 
     def restore(self, book: Mapping[str, Any]) -> Watch:
         """The watch as `book` has it."""
-        self.steps = Crowds(tuple(Step(*step) for step in book["steps"]))
-        self.rows, self.pairs, self.begun = book["rows"], book["pairs"], book["begun"]
-        self.seen = dict(book["seen"])
-        return self
+        counted = {name: book[name] for name in _COUNTED}
+        steps = Crowds(tuple(Step(*step) for step in book["steps"]))
+        return replace(self, **counted, steps=steps, seen=dict(book["seen"]))
 
     def check(self, notes: Iterable[Mapping[str, Any]], learning: Learning, reached: int) -> None:
         """Whether all tasks knew this bucket's steps, those that still matter, and no others."""
         floor = self._floor(reached)
         mine = self.steps.since(floor)
-        for note in notes:
-            told = [Step(*step) for step in note["steps"]]
-            own = [step for step in told if self._is_home(np.array([step.spot]))[0]]
-            if Crowds(tuple(own)).since(floor) != mine:
+        for told in {tuple(Step(*step) for step in note["steps"]) for note in notes}:
+            home = self._is_home(np.array([step.spot for step in told], np.int64))
+            own = tuple(step for step, is_home in zip(told, home, strict=True) if is_home)
+            if Crowds(own).since(floor) != mine:
                 learning.publish(self.bucket, self.steps.steps)
                 name, folder = learning.where
                 raise StateError(
                     name,
                     "rows were not dealt by the rules that this state was written with",
                     there=f"{folder} held others, or none; it has been put right from the state",
-                    todo="Start the query again. If this comes back, give the query a folder of"
-                    " its own that all hosts reach: rm.grid(learn=...).",
+                    todo="Start the query again. If this keeps coming back, give this join and"
+                    " checkpoint a folder of their own that all hosts reach: rm.grid(learn=...).",
                 )
 
     def count(
-        self,
-        stays: tuple[Ints, Ints],
-        other: Ints,
-        notes: Iterable[Mapping[str, Any]],
-        pairs: int,
+        self, spots: Ints, times: Ints, notes: Iterable[Mapping[str, Any]], others: int, pairs: int
     ) -> None:
-        """Take in the rows of a step: spots and times of those that stay, spots of the others."""
-        spots, times = stays
+        """Take in a step: its rows of the side that stays, and how many others and pairs it had."""
+        self.rows += sum(note["rows"] for note in notes)
+        self.stayed, self.others = self.stayed + len(spots), self.others + others
+        self.pairs += pairs
         home = self._is_home(spots)
         spots, times = spots[home], times[home]
         if len(times) and self.begun is None:
             self.begun = int(times.min())
-        self.rows += sum(note["rows"] for note in notes)
-        self.pairs += pairs
-        self._add(spots, self.steps.at(spots, times), 0)
-        others = other[self._is_home(other)]
-        self._add(others, np.ones(len(others), np.int64), 1)
-        order = sorted(self.seen, key=lambda spot: (-self.seen[spot][0], spot))
+        names, place, count = np.unique(spots, return_inverse=True, return_counts=True)
+        weight = np.bincount(place, self.steps.at(spots, times), len(names)).astype(np.int64)
+        largest = np.lexsort((names, -weight))[:_MOST]
+        for spot, here, all_ in np.column_stack([names, count, weight])[largest].tolist():
+            one = self.seen.setdefault(spot, [0, 0])
+            one[0], one[1] = one[0] + here, one[1] + all_
+        order = sorted(self.seen, key=lambda spot: (-self.seen[spot][1], spot))
         self.seen = {spot: self.seen[spot] for spot in order[:_MOST]}
-
-    def _add(self, spots: Ints, weight: Ints, which: int) -> None:
-        names, place = np.unique(spots, return_inverse=True)
-        for spot, much in zip(names.tolist(), np.bincount(place, weight).tolist(), strict=True):
-            self.seen.setdefault(spot, [0, 0])[which] += int(much)
 
     def decide(self, learning: Learning, newest: int, reached: int) -> None:
         """Spread what is crowded, and gather what is no longer, once enough has come.
@@ -255,18 +254,20 @@ class Watch:
             return
         if newest - self.begun < self.span.upper - self.span.lower:
             return  # pairs may come only when a window closes
-        before = self.steps.since(self._floor(reached))
+        steps = list(self.steps.since(self._floor(reached)).steps)
+        last = {step.spot: step for step in sorted(steps)}
         since = newest + max(self.span.upper, 0)
-        steps = list(before.steps)
-        now = {spot: self._now(spot, since) for spot in {s.spot for s in steps} | self.seen.keys()}
-        met = sum(one // now[spot] * other for spot, (one, other) in self.seen.items())
-        for spot, spread in sorted(now.items()):
-            one, other = self.seen.get(spot, [0, 0])
-            pairs = self.pairs * spread * (one // spread * other) / max(met, 1)
-            wanted = self._wanted(one, other, pairs)
-            if wanted >= 2 * spread or 3 * wanted <= spread:
+        share = self.rows / self.buckets
+        for spot in sorted(last.keys() | self.seen.keys()):
+            spread = last[spot].spread if spot in last else 1
+            here, rows = self.seen.get(spot, [0, 0])
+            wanted = self._wanted(rows / share, self.pairs * here / max(self.stayed, 1) * spread)
+            gone = wanted == 1 < spread and rows < share / 2
+            is_new = spot not in last or last[spot].since < since
+            if is_new and (wanted >= 2 * spread or 3 * wanted <= spread or gone):
                 steps.append(Step(spot, since, wanted, learning.batch))
-        self.rows, self.pairs, self.begun, self.seen = 0, 0, None, {}
+        self.rows, self.stayed, self.others, self.pairs, self.begun = 0, 0, 0, 0, None
+        self.seen = {}
         if tuple(steps) != self.steps.steps:
             self.steps = Crowds(tuple(steps))
             learning.publish(self.bucket, self.steps.steps)
@@ -276,14 +277,13 @@ class Watch:
         """How many spots are dealt over several buckets, or were when rows that are held came."""
         return len({step.spot for step in self.steps.steps if step.spread > 1})
 
-    def _wanted(self, one: int, other: int, pairs: float) -> int:
-        """Over how many buckets: none gets more than its share, and copies cost less than pairs."""
-        share = self.rows / self.buckets
-        worth = 1 + int(_PAIR * pairs / max(other, 1))
-        return max(1, min(-int(-one // share), worth, self.buckets))
+    def _wanted(self, shares: float, pairs: float) -> int:
+        """Over how many buckets a spot goes that has so many buckets' shares of rows, and pairs.
 
-    def _now(self, spot: int, since: int) -> int:
-        return int(self.steps.at(np.array([spot]), np.array([since]))[0])
+        None gets more than its share, and copies of the other side's rows cost less than pairs.
+        """
+        worth = 1 + int(_PAIR * pairs / max(self.others, 1))
+        return max(1, min(math.ceil(shares), worth, self.buckets))
 
     def _is_home(self, spots: Ints) -> npt.NDArray[np.bool_]:
         return np.asarray(bucket_of(spots, self.buckets) == self.bucket)

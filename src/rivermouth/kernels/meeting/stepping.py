@@ -179,13 +179,15 @@ class MeetingStepper:
         self, held: Held, fresh: Fresh, arrivals: Arrivals, learning: Learning, before: int
     ) -> None:
         assert held.watch is not None
+        assert self._routing.single is not None
+        stays, other = fresh[self._routing.single], fresh[1 - self._routing.single]
         nothing = np.zeros(0, np.int64)
-        found = [nothing if run is None else spots(self._routing, run) for run in fresh]
-        single = self._routing.single or LEFT
-        stays = fresh[single]
-        times = nothing if stays is None else stays.times
         held.watch.count(
-            (found[single], times), found[1 - single], arrivals.notes, self._counts["pairs"]
+            nothing if stays is None else spots(self._routing, stays),
+            nothing if stays is None else stays.times,
+            arrivals.notes,
+            0 if other is None else len(other),
+            self._counts["pairs"],
         )
         held.watch.decide(learning, held.newest, before)
 

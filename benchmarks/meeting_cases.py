@@ -58,18 +58,16 @@ def crowded(taxis: DataFrame, *, share: float, way: str) -> DataFrame:
         return F.pmod(F.xxhash64(*columns, F.lit(seed)), F.lit(1000)) / 1000
 
     here = number("taxi", seed=0) < share
-    lon, lat = 116.4 + 0.0035 * number("taxi", "ts", seed=1), 39.9 + 0.0027 * number("ts", seed=2)
+    lon = 116.4 + 0.0035 * number("taxi", "ts", seed=1)
+    lat = 39.9 + 0.0027 * number("taxi", "ts", seed=2)
     taxis = taxis.withColumns(
         {
             "lon": F.when(here, lon).otherwise(F.col("lon")),
             "lat": F.when(here, lat).otherwise(F.col("lat")),
         }
     )
-    grid = {
-        "one bucket": {},
-        "spread": {"spread": BUCKETS},
-        "learned": {"learn": tempfile.mkdtemp(prefix="crowded-")},
-    }[way]
+    learn = tempfile.mkdtemp(prefix="crowded-") if way == "learned" else None
+    spread = BUCKETS if way == "spread" else None
     return rm.join_interval(
         taxis,
         taxis,
@@ -78,7 +76,7 @@ def crowded(taxis: DataFrame, *, share: float, way: str) -> DataFrame:
         between=("-20 seconds", "20 seconds"),
         columns=OTHER,
         lateness=LATENESS,
-        grid=rm.grid(buckets=BUCKETS, **grid),
+        grid=rm.grid(buckets=BUCKETS, spread=spread, learn=learn),
     )
 
 

@@ -15,7 +15,7 @@ from rivermouth.testing.meetings import join_interval
 pytestmark = pytest.mark.spark
 
 FILES, ROWS = 4 * KILLS + 8, 60  # a kill lets one to three batches pass
-ON = 'rm.dwithin(rm.point("x", "y"), rm.point("x", "y"), distance=1)'
+ON = 'rm.dwithin(rm.point("x", "y"), rm.point("x", "y"), distance=2)'
 
 QUERY = f"""
 import sys

@@ -246,7 +246,7 @@ def test_a_crowded_place_is_spread_while_the_stream_flows(spark, tmp_path):
     from rivermouth.testing.results import StreamFailed
 
     names = (["l", "at", "x", "y"], ["r", "at", "x", "y"])
-    tables = [pa.concat_tables(crowd(names[n], n, k) for k in range(12)) for n in (0, 1)]
+    tables = [pa.concat_tables(crowd(names[n], n, k) for k in range(5)) for n in (0, 1)]
 
     def pairs(left, right, learn=tmp_path / "crowded"):
         return rm.join_interval(

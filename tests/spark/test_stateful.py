@@ -33,6 +33,9 @@ class ByRest:
         newest = int(values.max()) if len(values) else None
         return Routed(batch, (values % self._buckets).astype(np.int32), newest)
 
+    def note(self) -> None:
+        """Nothing."""
+
 
 class Counting:
     """Says how many rows the bucket has had, and whether its hint agreed with its state."""

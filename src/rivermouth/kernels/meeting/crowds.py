@@ -104,22 +104,9 @@ class Crowds:
 
 
 @numba.njit(cache=True)
-def first_of(spots: Ints, spot: int) -> int:
-    """Where the steps of a spot begin, or would."""
-    low, high = 0, len(spots)
-    while low < high:
-        middle = (low + high) // 2
-        if spots[middle] < spot:
-            low = middle + 1
-        else:
-            high = middle
-    return low
-
-
-@numba.njit(cache=True)
 def most_between(spot: int, first: int, last: int, spots: Ints, since: Ints, spread: Ints) -> Any:
     """The widest spread that a spot has at any time in [first, last]."""
-    most, k = 1, first_of(spots, spot)
+    most, k = 1, np.searchsorted(spots, spot)
     while k < len(spots) and spots[k] == spot and since[k] < last:
         over = k + 1 < len(spots) and spots[k + 1] == spot and since[k + 1] < first
         if not over:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 SERVER = """
 import sys
-from rivermouth.spark.session import local_session
+from rivermouth.spark.runtime.session import local_session
 
 spark = local_session("tests", conf={
     "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
@@ -42,7 +42,7 @@ def spark() -> Iterator[SparkSession]:
     # in here: the tests of kernels run without importing Spark
     from pyspark.sql import SparkSession
 
-    from rivermouth.spark.session import local_session
+    from rivermouth.spark.runtime.session import local_session
 
     remote = os.environ.get("RIVERMOUTH_TEST_REMOTE")
     if remote is None:

@@ -33,11 +33,11 @@ from benchmarks.harness import (
     save,
 )
 from benchmarks.zipf import Ints, Zipf
-from rivermouth.kernels.encoding import Keys, encode
-from rivermouth.kernels.holding import Holding
+from rivermouth.kernels.cache.key_cache import Holding
+from rivermouth.kernels.keys.encoding import Keys, encode
 from rivermouth.spec.caches import Incremental
 from rivermouth.spec.conditions import Equal
-from rivermouth.tables.incremental import IncrementalCache, Wanted
+from rivermouth.tables.cache.incremental import IncrementalCache, Wanted
 
 RUNS = 3
 BATCH = 10_000  #: rows of an Arrow batch, Spark's default

@@ -67,12 +67,12 @@ def unobserved(points: DataFrame) -> DataFrame:
     """Our join without a word about what it did: no counts, no reports, nothing gathered."""
     from unittest.mock import patch
 
-    with patch("rivermouth.spark.workers.run", _silently):
+    with patch("rivermouth.spark.engines.workers.run", _silently):
         return joined(points, plan="workers")
 
 
 def _silently(frame: DataFrame, make: Callable[[], Any], schema: Any, **_: Any) -> DataFrame:
-    """What `rivermouth.spark.stateless.run` does, but for the reports."""
+    """What `rivermouth.spark.engines.stateless.run` does, but for the reports."""
 
     def work(batches: Batches) -> Batches:
         step = make()

@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from rivermouth.spark.java import find_java
+from rivermouth.spark.runtime.java import find_java
 
 __all__ = ["KafkaMissing", "broker", "client_python", "connector_jars", "free_ports", "versions"]
 

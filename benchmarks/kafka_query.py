@@ -80,7 +80,7 @@ def session(name: str) -> SparkSession:
     It says nothing, not even errors: a query that is stopped in the middle of a batch prints
     pages of them. What fails is raised by the query.
     """
-    from rivermouth.spark.session import local_session
+    from rivermouth.spark.runtime.session import local_session
 
     silence = f"-Dlog4j2.configurationFile={_QUIET.as_uri()}"
     conf = {"spark.jars": connector_jars(), "spark.driver.extraJavaOptions": silence}

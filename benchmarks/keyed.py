@@ -25,7 +25,7 @@ from benchmarks.harness import CACHE, SEED, Case, cpu_seconds
 from benchmarks.peers.environment import Environment
 from benchmarks.runner import Runner
 from benchmarks.zipf import Zipf
-from rivermouth.kernels.routing import deviation
+from rivermouth.kernels.skew.hotspots import deviation
 
 Ints = npt.NDArray[np.int64]
 

@@ -18,7 +18,7 @@ import pandas as pd
 import pyarrow as pa
 
 from benchmarks.harness import SEED, arguments, interleave, progress, save
-from rivermouth.kernels import keys
+from rivermouth.kernels.keys import key_index
 
 RUNS = 5
 BATCH = 10_000  #: rows of an Arrow batch, Spark's default
@@ -62,8 +62,8 @@ def _texts(numbers: Ints) -> pa.Array:
 def run(make: Callable[[], Table], runs: int) -> list[dict[str, Any]]:
     """Our row and pandas' for one table."""
     table = make()
-    keys.build([table.column[:9]]).lookup([table.asked[:9]])  # compiled
-    index, built = _timed(lambda: keys.build([table.column]))
+    key_index.build([table.column[:9]]).lookup([table.asked[:9]])  # compiled
+    index, built = _timed(lambda: key_index.build([table.column]))
     frame, theirs_built = _timed(lambda: _pandas(table.column))
     finds: dict[str, Find] = {
         "rivermouth": lambda part: index.lookup([part]),

@@ -77,7 +77,7 @@ def waits(frame: DataFrame, seconds: float, warm: float) -> np.ndarray:
 
 def main() -> None:
     """Leave ``stream_stream_latency``."""
-    from rivermouth.spark.session import local_session
+    from rivermouth.spark.runtime.session import local_session
 
     given = arguments(__doc__)
     seconds, warm = (8, 12) if given.quick else (SECONDS, WARM)

@@ -16,8 +16,8 @@ import pyarrow as pa
 
 import rivermouth as rm
 from benchmarks.harness import SEED, arguments, interleave, progress, save
-from rivermouth.kernels import skiplists
-from rivermouth.kernels.matching import Matcher, prepare
+from rivermouth.kernels.papers import skip_lists
+from rivermouth.kernels.table_join.matching import Matcher, prepare
 from rivermouth.spec.conditions import split
 
 RUNS = 3
@@ -81,7 +81,7 @@ def figure13(power: int, probes: int) -> list[dict[str, Any]]:
         counts = []
         for seed in range(builds):
             ideal = case == "ideal_skiplist"
-            made = skiplists.build(group, 1, place, usable, ideal=ideal, seed=seed)
+            made = skip_lists.build(group, 1, place, usable, ideal=ideal, seed=seed)
             counts.append(made.comparisons(group[:1].repeat(probes), asked))
         for way in counts[0]._fields:
             means = [getattr(count, way).mean() for count in counts]

@@ -34,7 +34,7 @@ def start(*, cores: int, conf: Mapping[str, str] | None = None) -> Runner:
 
 def main(cores: str, conf: str) -> None:
     """The process itself: answers ``{"case", "options", "folder", "files", "count", "watch"}``."""
-    from rivermouth.spark.session import local_session
+    from rivermouth.spark.runtime.session import local_session
 
     # local[1] alone is no single core: a task, its Python worker and the driver are processes
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: int(cores)])

@@ -25,10 +25,10 @@ from benchmarks import keyed, ours, streams
 from benchmarks.cache import SKEWS
 from benchmarks.harness import SEED, interleave, progress, save
 from benchmarks.zipf import Ints, Zipf
-from rivermouth.kernels.encoding import Keys
-from rivermouth.kernels.holding import Holding
-from rivermouth.kernels.routing import Reservoir, Rule, deviation
-from rivermouth.tables.board import KEY, Seen, State, decided
+from rivermouth.kernels.cache.key_cache import Holding
+from rivermouth.kernels.keys.encoding import Keys
+from rivermouth.kernels.skew.hotspots import Reservoir, Rule, deviation
+from rivermouth.tables.skew.routing_store import KEY, Seen, State, decided
 
 RUNS, PARTITIONS = 3, 6
 KEYS, CYCLE, CYCLES = 10_000_000, 100_000, 20

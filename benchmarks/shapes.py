@@ -22,7 +22,7 @@ from benchmarks.harness import SEED, arguments, interleave, progress, save
 from benchmarks.library import Ask, Floats
 from benchmarks.questions import FILES, ZONES, Question, growth, headline
 from benchmarks.runner import Runner
-from rivermouth.kernels.matching import Index, Matcher, prepare
+from rivermouth.kernels.table_join.matching import Index, Matcher, prepare
 
 RUNS = 3
 BATCH = 10_000  #: rows of an Arrow batch, Spark's default

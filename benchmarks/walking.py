@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rivermouth.kernels.aggregation.checking import EARLY, WINDOW, as_doubles, check
-from rivermouth.kernels.aggregation.entries import Answers, Book
+from rivermouth.kernels.aggregation.evaluation import EARLY, WINDOW, as_doubles, check
 from rivermouth.kernels.aggregation.output import Output
-from rivermouth.kernels.aggregation.stepper import AggregateStepper
-from rivermouth.kernels.packing import Arrivals
+from rivermouth.kernels.aggregation.partials import Answers, Book
+from rivermouth.kernels.aggregation.processor import AggregateStepper
+from rivermouth.kernels.state.bucketing import Arrivals
 from rivermouth.spec.slack import Quality, Slack, quality
 from rivermouth.spec.summaries import Summary
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import shapely
 
-from rivermouth.kernels.sketch import packed
+from rivermouth.kernels.table_join.map_sketch import packed
 from rivermouth.observe import shapes
 from rivermouth.observe.history import Writer
 

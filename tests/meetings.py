@@ -7,13 +7,13 @@ import datetime as dt
 import numpy as np
 import pyarrow as pa
 
-from rivermouth.kernels.folding import unfolded
-from rivermouth.kernels.meeting.asked import Meeting, result_schema
-from rivermouth.kernels.meeting.crowds import Crowds, Learning
-from rivermouth.kernels.meeting.routing import MeetingRouter, routing
-from rivermouth.kernels.meeting.stepping import MeetingStepper
-from rivermouth.kernels.meeting.times import Interval, Windows
-from rivermouth.kernels.packing import Packer, Routed, arrivals
+from rivermouth.kernels.skew.salting import Crowds, Learning
+from rivermouth.kernels.state.bucketing import Packer, Routed, arrivals
+from rivermouth.kernels.state.pair_encoding import unfolded
+from rivermouth.kernels.stream_join.processor import MeetingStepper
+from rivermouth.kernels.stream_join.query import Meeting, result_schema
+from rivermouth.kernels.stream_join.routing import MeetingRouter, routing
+from rivermouth.kernels.stream_join.times import Interval, Windows
 from rivermouth.spec.conditions import Nearest, split
 from rivermouth.spec.durations import microseconds
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from rivermouth.kernels.aggregation.entries import Book
 from rivermouth.kernels.aggregation.output import Output
-from rivermouth.kernels.aggregation.stepper import AggregateStepper
-from rivermouth.kernels.packing import Arrivals
+from rivermouth.kernels.aggregation.partials import Book
+from rivermouth.kernels.aggregation.processor import AggregateStepper
+from rivermouth.kernels.state.bucketing import Arrivals
 from rivermouth.spec.slack import Quality, Slack
 from rivermouth.spec.summaries import Summary
 

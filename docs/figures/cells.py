@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
-from rivermouth.kernels import cells
+from rivermouth.kernels.spatial import cells
 
 OUT = Path(__file__).parents[1] / "img" / "cells.svg"
 RING = """

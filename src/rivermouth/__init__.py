@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from rivermouth.observe.metrics import metrics
     from rivermouth.observe.watching import watch
     from rivermouth.spark.aggregate import aggregate, late
-    from rivermouth.spark.correcting import correct
+    from rivermouth.spark.correct import correct
     from rivermouth.spark.exact.job import exact
     from rivermouth.spark.join_streams import join_interval, join_window
     from rivermouth.spark.join_table import join_table
-    from rivermouth.spark.snapshotting import snapshot
+    from rivermouth.spark.snapshot import snapshot
     from rivermouth.spec.aggregates import (
         count,
         count_distinct,
@@ -64,13 +64,13 @@ __version__ = "0.1.0"
 _HOMES = {
     "RivermouthError": "rivermouth.errors",
     **dict.fromkeys(("aggregate", "late"), "rivermouth.spark.aggregate"),
-    "correct": "rivermouth.spark.correcting",
+    "correct": "rivermouth.spark.correct",
     "exact": "rivermouth.spark.exact.job",
     "grid": "rivermouth.spec.grids",
     **dict.fromkeys(("join_interval", "join_window"), "rivermouth.spark.join_streams"),
     "join_table": "rivermouth.spark.join_table",
     "metrics": "rivermouth.observe.metrics",
-    "snapshot": "rivermouth.spark.snapshotting",
+    "snapshot": "rivermouth.spark.snapshot",
     "watch": "rivermouth.observe.watching",
     **dict.fromkeys(("external", "full", "incremental"), "rivermouth.spec.caches"),
     **dict.fromkeys(

@@ -7,7 +7,8 @@ import shapely
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rivermouth.kernels import cells, rtree
+from rivermouth.kernels.papers import rtree
+from rivermouth.kernels.spatial import cells
 from shapes import array, coordinates, polygons, pool
 
 DATA = pathlib.Path(__file__).parents[3] / "shared" / "data"

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from rivermouth.kernels.codes import codes, same
+from rivermouth.kernels.keys.row_hash import codes, same
 
 FAMILIES = {
     "integers": ([1, -1, 2**31 - 1, 0], [pa.int32(), pa.int64()]),

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from plain_caches import PlainLru, PlainS3Fifo
 from rivermouth.errors import ConditionError
-from rivermouth.kernels.encoding import Keys, encode
-from rivermouth.kernels.holding import ENTRY_BYTES, Holding
+from rivermouth.kernels.cache.key_cache import ENTRY_BYTES, Holding
+from rivermouth.kernels.keys.encoding import Keys, encode
 
 PLAIN = {"lru": PlainLru, "s3fifo": PlainS3Fifo}
 ONE_ROW = dict.fromkeys(range(1000), (1, 8))

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rivermouth.kernels import kdtree
-from rivermouth.kernels.sphere import RADIUS, great_circle
+from rivermouth.kernels.spatial import kdtree
+from rivermouth.kernels.spatial.sphere import RADIUS, great_circle
 
 SMALL = st.integers(0, 6).map(float)
 LON = st.sampled_from([-180.0, -179.9, -90.0, 0.0, 0.1, 90.0, 179.9, 180.0, 200.0])

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 import rivermouth as rm
 from rivermouth.errors import ConditionError, PlanError
-from rivermouth.kernels import hashing, keys, matching
+from rivermouth.kernels.keys import dictionaries, key_index
+from rivermouth.kernels.table_join import matching
 
 INTS = [0, 1, -1, 7, 2**31, -(2**31), 2**63 - 1, -(2**63), 2**62]
 FLOATS = [0.0, -0.0, math.inf, -math.inf, math.nan, 1.5, 5e-324, 2.0**60]
@@ -82,7 +83,7 @@ def expected(left, table):
 def kept(index, columns):
     """The index as another process would open it."""
     arrays = {name: np.array(array) for name, array in index.arrays().items()}
-    return keys.from_arrays(arrays, [column.type for column in columns])
+    return key_index.from_arrays(arrays, [column.type for column in columns])
 
 
 @st.composite
@@ -105,7 +106,7 @@ def test_keys_of_any_types_equal_plain_equality(drawn):
     kinds, table, left = drawn
     theirs = [arrow([row[i] for row in table], kind) for i, (kind, _) in enumerate(kinds)]
     ours = [arrow([row[i] for row in left], kind) for i, (_, kind) in enumerate(kinds)]
-    index = keys.build(theirs)
+    index = key_index.build(theirs)
     truth = expected(left, table)
     assert pairs(index, ours) == truth
     assert pairs(kept(index, theirs), ours) == truth
@@ -126,20 +127,20 @@ def test_many_keys_are_found_and_many_others_are_not(spread, repeats):
     rng = np.random.default_rng(5)
     values = rng.permutation(np.repeat(np.arange(3000) - 1500, repeats)) * spread
     asked = np.concatenate([values, values + 1, [2**63 - 1, -(2**63)]])
-    found = keys.build([pa.array(values)]).lookup([pa.array(asked)])
+    found = key_index.build([pa.array(values)]).lookup([pa.array(asked)])
     first = {}
     for value in values.tolist():
         first.setdefault(value, len(first))
-    assert found.tolist() == [first.get(value, keys.NONE) for value in asked.tolist()]
-    text = keys.build([pa.array(values.astype(str).tolist())])
+    assert found.tolist() == [first.get(value, key_index.NONE) for value in asked.tolist()]
+    text = key_index.build([pa.array(values.astype(str).tolist())])
     assert text.lookup([pa.array(asked.astype(str).tolist())]).tolist() == found.tolist()
 
 
 def alike(count):
     """Numbers whose hashes agree in the bits that choose the slot and in those that are kept."""
     mask = 2**64 - 1
-    unfold = pow(int(hashing._FOLD), -1, 2**64)
-    unmix = pow(int(hashing._MIX), -1, 2**64)
+    unfold = pow(int(dictionaries._FOLD), -1, 2**64)
+    unmix = pow(int(dictionaries._MIX), -1, 2**64)
     for middle in range(count):
         folded = ((0xABCDEF << 40) | (middle << 32) | 0x12345678) * unfold & mask
         mixed = folded ^ (folded >> 32)
@@ -149,17 +150,17 @@ def alike(count):
 
 def test_values_whose_hashes_cannot_be_told_apart_are_told_apart():
     values = np.array(list(alike(60)))
-    assert len({int(hashing.mix(value)) & 0xFFFFFFFF for value in values}) == 1
-    form, codes = hashing.build_numbers(values[:40])
-    assert isinstance(form, hashing.Numbers)
+    assert len({int(dictionaries.mix(value)) & 0xFFFFFFFF for value in values}) == 1
+    form, codes = dictionaries.build_numbers(values[:40])
+    assert isinstance(form, dictionaries.Numbers)
     assert codes.tolist() == list(range(40))
-    assert form.find(values).tolist() == [*range(40), *[keys.NONE] * 20]
+    assert form.find(values).tolist() == [*range(40), *[key_index.NONE] * 20]
 
 
 def test_few_distinct_values_take_little_room():
-    numbers, _ = hashing.build_numbers(np.repeat([1, 2**60, -(2**60)], 10_000))
+    numbers, _ = dictionaries.build_numbers(np.repeat([1, 2**60, -(2**60)], 10_000))
     assert len(numbers.slots) == 8
-    text = keys.build([pa.array(["a", "b"] * 10_000)])
+    text = key_index.build([pa.array(["a", "b"] * 10_000)])
     assert len(text.columns[0].slots) == 8
 
 
@@ -177,7 +178,7 @@ def test_the_condition_is_answered_by_what_was_kept():
 
 def test_types_without_equality_are_refused():
     with pytest.raises(ConditionError, match=r"a column of type list<.*> cannot be looked up"):
-        keys.build([pa.array([[1]])])
+        key_index.build([pa.array([[1]])])
 
 
 def test_an_index_of_places_cannot_serve_keys():

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import rivermouth as rm
 from rivermouth.errors import PlanError, TableInvalid
-from rivermouth.kernels import by_place, matching
+from rivermouth.kernels.table_join import by_place, matching
 from rivermouth.spec.conditions import split
 from rivermouth.testing import oracle
 from shapes import polygons, pool, spots

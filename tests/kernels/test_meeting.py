@@ -26,9 +26,9 @@ from meetings import (
     windows,
 )
 from rivermouth.errors import StateError
-from rivermouth.kernels.meeting import output
-from rivermouth.kernels.meeting.crowds import Crowds, Learning, Step, Watch
-from rivermouth.kernels.meeting.times import Span
+from rivermouth.kernels.skew.salting import Crowds, Learning, Step, Watch
+from rivermouth.kernels.stream_join import output_buffer
+from rivermouth.kernels.stream_join.times import Span
 from rivermouth.spec.windows import sliding, tumbling
 from rivermouth.testing import assert_same_rows
 from rivermouth.testing.meetings import join_interval, join_window
@@ -126,7 +126,7 @@ def check(on, when, truth, cut):
     buckets = Buckets(asked, cut["buckets"], cell=cut["cell"], spread=cut["spread"])
     rng = np.random.default_rng(cut["seed"])
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(output, "_REPEATS", cut["repeats"])
+        patched.setattr(output_buffer, "_REPEATS", cut["repeats"])
         if cut["learn"] and buckets.routing.single is not None:
             buckets.learn = 1
             patched.setattr(Watch, "_wanted", lambda *_: int(rng.integers(1, cut["buckets"] + 1)))

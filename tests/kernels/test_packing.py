@@ -7,10 +7,10 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rivermouth.kernels import murmur
-from rivermouth.kernels.folding import folded, unfolded
-from rivermouth.kernels.packing import Packer, Routed, arrivals
-from rivermouth.kernels.spreading import bucket_keys
+from rivermouth.kernels.keys import murmur
+from rivermouth.kernels.state.bucket_keys import bucket_keys
+from rivermouth.kernels.state.bucketing import Packer, Routed, arrivals
+from rivermouth.kernels.state.pair_encoding import folded, unfolded
 
 BUCKETS = 3
 

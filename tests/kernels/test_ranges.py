@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 import rivermouth as rm
 from rivermouth.errors import ConditionError, PlanError
-from rivermouth.kernels import by_range, matching, skiplists
+from rivermouth.kernels.papers import skip_lists
+from rivermouth.kernels.table_join import by_range, matching
 from rivermouth.spec.conditions import split
 from rivermouth.testing import oracle
 
@@ -145,9 +146,9 @@ def seek_counts(count, seed=None):
     group, place = np.zeros(count, np.int32), np.arange(count)
     usable = np.ones(count, dtype=bool)
     if seed is None:
-        made = skiplists.build(group, 1, place, usable, ideal=True)
+        made = skip_lists.build(group, 1, place, usable, ideal=True)
     else:
-        made = skiplists.build(group, 1, place, usable, ideal=False, seed=seed)
+        made = skip_lists.build(group, 1, place, usable, ideal=False, seed=seed)
     return made.comparisons(group, place)
 
 
@@ -166,6 +167,6 @@ def test_ideal_lists_do_not_vary_and_drawn_ones_do():
 
 def test_the_papers_search_for_12_among_12():
     """Figure 8(a): from the head to 8, from 8 to 12; a search that does not end there goes on."""
-    assert skiplists.ideal_heights(12).tolist() == [1, 2, 1, 3, 1, 2, 1, 4, 1, 2, 1, 3]
+    assert skip_lists.ideal_heights(12).tolist() == [1, 2, 1, 3, 1, 2, 1, 4, 1, 2, 1, 3]
     counts = seek_counts(12)
     assert (counts.until_equal[11], counts.fresh[11], counts.looks[11]) == (2, 4, 6)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rivermouth.kernels.routing import (
+from rivermouth.kernels.skew.hotspots import (
     Reservoir,
     Sample,
     algorithm2,

@@ -9,8 +9,8 @@ import shapely
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rivermouth.kernels.pairs import Pairs
-from rivermouth.kernels.sketch import PLACES, Sketch, packed, unpacked
+from rivermouth.kernels.table_join.map_sketch import PLACES, Sketch, packed, unpacked
+from rivermouth.kernels.table_join.pairs import Pairs
 from rivermouth.spec.conditions import Point
 
 

@@ -9,8 +9,8 @@ import shapely
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rivermouth.kernels.meeting import strips
-from rivermouth.kernels.meeting.times import Span
+from rivermouth.kernels.stream_join import band_join
+from rivermouth.kernels.stream_join.times import Span
 from rivermouth.testing.oracle import great_circle
 
 numbers = st.one_of(st.integers(-4, 4).map(float), st.floats(-1e6, 1e6), st.floats(-1e300, 1e300))
@@ -25,7 +25,7 @@ lonlat = st.tuples(
 
 def built(found, limit, *, sphere=False, width=4):
     x, y, time, code = (np.array(part) for part in zip(*found, strict=True)) if found else [[]] * 4
-    return strips.build(
+    return band_join.build(
         np.asarray(x, float), np.asarray(y, float), np.asarray(time, np.int64),
         np.asarray(code, np.int64), limit=limit, sphere=sphere, width=width,
     )  # fmt: skip
@@ -34,7 +34,7 @@ def built(found, limit, *, sphere=False, width=4):
 def met(asking, held, limit, span, *, sphere=False, most=1 << 18):
     one, other = built(asking, limit, sphere=sphere), built(held, limit, sphere=sphere)
     pairs = []
-    for li, ri, _ in strips.meet(one, other, limit, span, most=most):
+    for li, ri, _ in band_join.meet(one, other, limit, span, most=most):
         pairs += zip(li.tolist(), ri.tolist(), strict=True)
     return sorted(pairs)
 

@@ -5,7 +5,7 @@ import struct
 import numpy as np
 import pytest
 
-from rivermouth.kernels.wire import as_numbers, locate, pack
+from rivermouth.kernels.length_prefixed import as_numbers, locate, pack
 
 
 def written(rows, head=b""):

@@ -14,7 +14,7 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 import rivermouth as rm
 from rivermouth.errors import RivermouthError
-from rivermouth.kernels.sketch import packed
+from rivermouth.kernels.table_join.map_sketch import packed
 from rivermouth.testing import frame, replay
 
 ZONES = {

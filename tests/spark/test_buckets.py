@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 import rivermouth as rm
 from rivermouth.errors import PlanError
-from rivermouth.kernels import murmur
+from rivermouth.kernels.keys import murmur
 from rivermouth.testing import assert_same_rows, oracle, replay, rows
 
 pytestmark = pytest.mark.spark

@@ -3,7 +3,7 @@ import shapely
 
 import rivermouth as rm
 from rivermouth.errors import ColumnError, PlanError, TableMissing
-from rivermouth.tables.published import Published
+from rivermouth.tables.cache.published import Published
 from rivermouth.tables.source import srid_of
 from rivermouth.testing import frame, replay, rows
 

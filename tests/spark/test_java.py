@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rivermouth.errors import SessionError
-from rivermouth.spark.java import Java, find_java, launch_home
+from rivermouth.spark.runtime.java import Java, find_java, launch_home
 
 
 def java_that_says(folder: Path, version: str) -> Path:
@@ -143,7 +143,7 @@ class TestLaunchHome:
 JOB = """
     import os
     from rivermouth import testing
-    from rivermouth.spark.java import find_java
+    from rivermouth.spark.runtime.java import find_java
 
     if __name__ == "__main__":
         spark = testing.session()

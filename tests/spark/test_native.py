@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 import rivermouth as rm
 from rivermouth.errors import PlanError
-from rivermouth.kernels import cells
+from rivermouth.kernels.spatial import cells
 from rivermouth.testing import assert_same_rows, oracle, replay, rows
 from shapes import array, pool
 

@@ -11,8 +11,8 @@ from pyspark.sql import functions as F
 
 import rivermouth as rm
 from rivermouth.errors import DefinitionError, PlanError
-from rivermouth.tables.board import State
 from rivermouth.tables.files import write_json
+from rivermouth.tables.skew.routing_store import State
 from rivermouth.testing import assert_same_rows, oracle, replay, rows
 
 pytestmark = pytest.mark.spark

@@ -6,7 +6,7 @@ import sys
 import pyarrow as pa
 import pytest
 
-from rivermouth.spark.session import ROCKSDB, launch_environment, settings
+from rivermouth.spark.runtime.session import ROCKSDB, launch_environment, settings
 
 
 @pytest.mark.spark

@@ -4,21 +4,21 @@ import gc
 import sys
 import types
 
-from rivermouth.spark import settling
+from rivermouth.spark.runtime import freeze_gc
 
 
 def test_it_settles_once_and_again_only_when_something_was_loaded(monkeypatch):
-    monkeypatch.setattr(settling, "_known", 0)
+    monkeypatch.setattr(freeze_gc, "_known", 0)
     gc.unfreeze()
     try:
-        settling.settle()
+        gc.settle()
         frozen = gc.get_freeze_count()
         assert frozen > 10_000
         later = [[] for _ in range(5_000)]
-        settling.settle()
+        gc.settle()
         assert gc.get_freeze_count() <= frozen, "nothing was loaded"
         monkeypatch.setitem(sys.modules, "loaded_meanwhile", types.ModuleType("loaded_meanwhile"))
-        settling.settle()
+        gc.settle()
         assert gc.get_freeze_count() >= frozen + len(later)
     finally:
         gc.unfreeze()

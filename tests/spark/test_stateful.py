@@ -11,8 +11,8 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as t
 
 import rivermouth as rm
-from rivermouth.kernels.packing import Routed
-from rivermouth.spark import stateful
+from rivermouth.kernels.state.bucketing import Routed
+from rivermouth.spark.engines import stateful
 
 ARROW = pa.schema([("bucket", pa.int32()), ("rows", pa.int64()), ("newest", pa.int64())])
 SCHEMA = t.StructType(

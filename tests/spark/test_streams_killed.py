@@ -9,7 +9,7 @@ import pytest
 
 import rivermouth as rm
 from killing import KILLS, kill_and_finish, output
-from rivermouth.tables.crowding import Crowding
+from rivermouth.tables.skew.salting_store import Crowding
 from rivermouth.testing.meetings import join_interval
 
 pytestmark = pytest.mark.spark

@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 
 import rivermouth as rm
-from rivermouth.kernels.routing import Reservoir, Rule, deviation
-from rivermouth.tables.board import KEY, Board, Seen
+from rivermouth.kernels.skew.hotspots import Reservoir, Rule, deviation
+from rivermouth.tables.skew.routing_store import KEY, Board, Seen
 
 PARTITIONS = 6
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 import rivermouth as rm
 from rivermouth.errors import DefinitionError, TableStale, TableUnavailable
-from rivermouth.kernels import murmur
-from rivermouth.tables import buckets, snapshot
-from rivermouth.tables.shelf import Shelf
+from rivermouth.kernels.keys import murmur
+from rivermouth.tables.cache import buckets, snapshot
+from rivermouth.tables.cache.snapshot_store import Shelf
 
 SCHEMA = pa.schema([("key", pa.int64()), ("name", pa.string())])
 EQUAL = rm.equal("key")
@@ -137,7 +137,9 @@ def test_a_host_fetches_the_parts_it_needs_from_where_they_are_shared(tmp_path, 
 
     (tmp_path / "shared").mkdir()
     tree = pyarrow.fs.SubTreeFileSystem(str(tmp_path / "shared"), pyarrow.fs.LocalFileSystem())
-    monkeypatch.setattr("rivermouth.tables.shelf._remote", lambda uri: (tree, uri.split("://")[1]))
+    monkeypatch.setattr(
+        "rivermouth.tables.cache.snapshot_store._remote", lambda uri: (tree, uri.split("://")[1])
+    )
     source, cache = Pieces(), rm.full(buckets=4)
     for host, bucket in (("a", 1), ("b", 3)):
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / host))

@@ -3,8 +3,8 @@
 import pytest
 
 from rivermouth.errors import TableUnavailable
-from rivermouth.kernels.meeting.crowds import Crowds, Step
-from rivermouth.tables.crowding import Crowding
+from rivermouth.kernels.skew.salting import Crowds, Step
+from rivermouth.tables.skew.salting_store import Crowding
 
 ONE, OTHER = Step(0, 100, 4, 3), Step(1 << 33, 100, 2, 7)
 

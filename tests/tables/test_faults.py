@@ -18,8 +18,8 @@ import pytest
 import rivermouth as rm
 import servers
 from rivermouth.errors import RivermouthError, TableInvalid, TableMissing, TableUnavailable
-from rivermouth.tables import pooling
-from rivermouth.tables.mysqlserver import connections
+from rivermouth.tables.sources import pooling
+from rivermouth.tables.sources.mysql import connections
 from servers import PASSWORD
 from stores import DATABASES, Store, mysql_connection, store_of
 

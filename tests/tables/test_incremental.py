@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 import rivermouth as rm
 from memory_store import MemoryTable
 from rivermouth.errors import TableInvalid, TableMissing, TableUnavailable
-from rivermouth.kernels.assemble import assemble
+from rivermouth.kernels.table_join.assemble import assemble
 from rivermouth.spec.conditions import split
-from rivermouth.tables.asking import Asking
-from rivermouth.tables.incremental import IncrementalCache, Wanted, shared
+from rivermouth.tables.cache.incremental import IncrementalCache, Wanted, shared
+from rivermouth.tables.cache.retry import Asking
 from rivermouth.testing import oracle
 
 NAN = float("nan")

@@ -9,8 +9,8 @@ import pytest
 import rivermouth as rm
 from rivermouth.errors import TableInvalid, TableMissing, TableUnavailable
 from rivermouth.spec.conditions import split
-from rivermouth.tables.asking import Asking
-from rivermouth.tables.incremental import IncrementalCache, Wanted
+from rivermouth.tables.cache.incremental import IncrementalCache, Wanted
+from rivermouth.tables.cache.retry import Asking
 from servers import postgres_server
 
 pytestmark = pytest.mark.server

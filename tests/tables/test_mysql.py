@@ -12,8 +12,8 @@ import shapely
 
 import rivermouth as rm
 from rivermouth.errors import SessionError, TableInvalid, TableMissing, TableUnavailable
-from rivermouth.tables.mysqlserver import connections
 from rivermouth.tables.source import Answering, srid_of
+from rivermouth.tables.sources.mysql import connections
 from stores import mysql_connection
 
 pytestmark = pytest.mark.server
@@ -205,7 +205,9 @@ def test_it_is_a_value_that_can_be_pickled_and_asked(mariadb_url):
 
 
 def test_the_driver_is_asked_for_by_name(monkeypatch):
-    for name in [name for name in sys.modules if name.startswith("rivermouth.tables.mysqlserver")]:
+    for name in [
+        name for name in sys.modules if name.startswith("rivermouth.tables.sources.mysql")
+    ]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "pymysql", None)
     with pytest.raises(SessionError, match=r"Install it: pip install 'rivermouth\[mysql\]'\.$"):

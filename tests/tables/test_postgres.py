@@ -25,8 +25,8 @@ from rivermouth.errors import (
     TableMissing,
     TableUnavailable,
 )
-from rivermouth.tables.postgresql import connections
 from rivermouth.tables.source import Answering, srid_of
+from rivermouth.tables.sources.postgres import connections
 from servers import PASSWORD
 
 pytestmark = pytest.mark.server
@@ -308,7 +308,9 @@ def test_nothing_is_asked_when_it_is_defined():
 
 
 def test_the_driver_is_asked_for_by_name(monkeypatch):
-    for name in [name for name in sys.modules if name.startswith("rivermouth.tables.postgresql")]:
+    for name in [
+        name for name in sys.modules if name.startswith("rivermouth.tables.sources.postgres")
+    ]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "psycopg", None)
     with pytest.raises(SessionError, match=r"Install it: pip install 'rivermouth\[postgres\]'\.$"):

@@ -14,11 +14,11 @@ from psycopg import sql
 
 import rivermouth as rm
 from rivermouth.errors import ColumnError, ConditionError, TableInvalid
-from rivermouth.kernels.sphere import RADIUS
+from rivermouth.kernels.spatial.sphere import RADIUS
 from rivermouth.spec.conditions import split
-from rivermouth.tables.postgresql.connections import run
-from rivermouth.tables.postgresql.records import records_of
-from rivermouth.tables.postgresql.statements import is_on_sphere, spot_of, statement
+from rivermouth.tables.sources.postgres.connections import run
+from rivermouth.tables.sources.postgres.records import records_of
+from rivermouth.tables.sources.postgres.statements import is_on_sphere, spot_of, statement
 
 pytestmark = pytest.mark.server
 

@@ -12,8 +12,8 @@ import shapely
 
 import rivermouth as rm
 from rivermouth.errors import TableInvalid, TableStale, TableUnavailable
-from rivermouth.tables import snapshot
-from rivermouth.tables.shelf import Shelf, write
+from rivermouth.tables.cache import snapshot
+from rivermouth.tables.cache.snapshot_store import Shelf, write
 from rivermouth.tables.source import geometry_field
 
 SCHEMA = pa.schema([("name", pa.string()), geometry_field("shape", 4326)])
@@ -187,7 +187,9 @@ def test_a_snapshot_travels_through_a_uri_and_is_copied_once_per_host(tmp_path, 
     shared = tmp_path / "shared"
     shared.mkdir()
     tree = pyarrow.fs.SubTreeFileSystem(str(shared), pyarrow.fs.LocalFileSystem())
-    monkeypatch.setattr("rivermouth.tables.shelf._remote", lambda uri: (tree, uri.split("://")[1]))
+    monkeypatch.setattr(
+        "rivermouth.tables.cache.snapshot_store._remote", lambda uri: (tree, uri.split("://")[1])
+    )
     source = Memory()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "host-a"))
     first = snapshot.current(recipe(source), rm.full(), "far://bucket/snapshots")
@@ -220,7 +222,9 @@ def test_a_reader_of_the_table_finds_what_another_host_has_shared_meanwhile(tmp_
 
     (tmp_path / "shared").mkdir()
     tree = pyarrow.fs.SubTreeFileSystem(str(tmp_path / "shared"), pyarrow.fs.LocalFileSystem())
-    monkeypatch.setattr("rivermouth.tables.shelf._remote", lambda uri: (tree, uri.split("://")[1]))
+    monkeypatch.setattr(
+        "rivermouth.tables.cache.snapshot_store._remote", lambda uri: (tree, uri.split("://")[1])
+    )
     source, cache = Memory(), rm.full(max_age="10 seconds")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "host-a"))
     snapshot.current(recipe(source), cache, "far://bucket", lambda: 1000.0)

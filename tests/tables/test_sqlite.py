@@ -209,10 +209,10 @@ def test_an_index_serves_whatever_its_collation(tmp_path, monkeypatch, condition
             plans.extend(str(row[-1]) for row in file.execute(f"EXPLAIN QUERY PLAN {text}"))
         return text
 
-    from rivermouth.tables import relational
+    from rivermouth.tables.sources import sql
 
-    made = relational.answer
-    monkeypatch.setattr(relational, "answer", explained)
+    made = sql.answer
+    monkeypatch.setattr(sql, "answer", explained)
     left = {"word": pa.array(["a"]), "n": pa.array([1])}
     rm.tables.sqlite(path, "t").answer(condition, ["id"], left)
     assert [plan for plan in plans if "SEARCH t USING" in plan and "by_word" in plan], plans

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from rivermouth.errors import SessionError
-from rivermouth.spark.java import find_java
+from rivermouth.spark.runtime.java import find_java
 
 #: there; there but poor; not there and not needed; not there and needed
 State = Literal["ok", "poor", "absent", "missing"]

@@ -56,7 +56,7 @@ def _missing(report: Report) -> list[str]:
 
 def _smoke() -> Check:
     """Start Spark and send a million rows through Python workers."""
-    from rivermouth.spark.session import local_session
+    from rivermouth.spark.runtime.session import local_session
 
     began = time.perf_counter()
     try:

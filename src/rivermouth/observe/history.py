@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rivermouth.errors import DefinitionError
-from rivermouth.kernels.sketch import packed
+from rivermouth.kernels.table_join.map_sketch import packed
 from rivermouth.observe.operators import added
 from rivermouth.observe.reports import Batch
 

@@ -15,7 +15,7 @@ import numpy as np
 from rivermouth.observe import operators, reports
 from rivermouth.observe.latency import latency
 from rivermouth.observe.reports import Batch
-from rivermouth.spark.stateless import PREFIX
+from rivermouth.spark.engines.stateless import PREFIX
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rivermouth.kernels.sketch import PLACES, packed, unpacked
-from rivermouth.tables.incremental import HELD
+from rivermouth.kernels.table_join.map_sketch import PLACES, packed, unpacked
+from rivermouth.tables.cache.incremental import HELD
 
 Report = Mapping[str, Any]
 Moment = dict[str, Any]
@@ -36,8 +36,8 @@ def moment(tasks: Sequence[Report]) -> Moment:
     dict
         ``counts`` (each of `COUNTS` that is known, and the operator's own), ``set_aside`` by
         reason, ``seconds``, ``loads`` (rows per task or bucket), ``table``, ``cache``, ``sketch``
-        (as `kernels.sketch` packs it), ``routing``, ``state``, ``clock`` and ``gauges``; the last
-        seven None where there is nothing of the kind.
+        (as `kernels.table_join.map_sketch` packs it), ``routing``, ``state``, ``clock`` and
+        ``gauges``; the last seven None where there is nothing of the kind.
     """
     buckets = [bucket for task in tasks if "buckets" in task for bucket in task["buckets"]]
     plain = [task for task in tasks if "buckets" not in task]

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from rivermouth.errors import DefinitionError
 from rivermouth.observe import operators
+from rivermouth.spark.engines.stateless import PREFIX, REPORTS
 from rivermouth.spark.exact.job import Running
-from rivermouth.spark.stateless import PREFIX, REPORTS
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery

@@ -9,8 +9,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import shapely
 
-from rivermouth.kernels.geometry import from_wkb, from_xy
-from rivermouth.spark import stateless
+from rivermouth.kernels.spatial.geometry import from_wkb, from_xy
+from rivermouth.spark.engines import stateless
 from rivermouth.spec.conditions import Point
 
 #: how fine the grid is: a page's map is smaller than that

@@ -10,13 +10,13 @@ from pyspark.sql import functions as F  # noqa: N812  (as everybody writes it)
 from pyspark.sql import types as t
 
 from rivermouth.errors import ColumnError, DefinitionError, missing_column
-from rivermouth.kernels.aggregation.entries import Book
 from rivermouth.kernels.aggregation.output import Output
+from rivermouth.kernels.aggregation.partials import Book
+from rivermouth.kernels.aggregation.processor import ROW, AggregateStepper
 from rivermouth.kernels.aggregation.routing import AggregateRouter
 from rivermouth.kernels.aggregation.state import FORMAT
-from rivermouth.kernels.aggregation.stepper import ROW, AggregateStepper
 from rivermouth.spark import types
-from rivermouth.spark.stateful import Operator, Side, buckets_of, run
+from rivermouth.spark.engines.stateful import Operator, Side, buckets_of, run
 from rivermouth.spec import summaries as names
 from rivermouth.spec.durations import Duration, microseconds, positive_seconds
 from rivermouth.spec.slack import Quality, Slack, check_slack, quality

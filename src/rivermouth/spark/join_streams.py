@@ -7,13 +7,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as t
 
 from rivermouth.errors import ConditionError, DefinitionError
-from rivermouth.kernels.meeting.asked import Meeting, result_schema
-from rivermouth.kernels.meeting.crowds import Learning
-from rivermouth.kernels.meeting.routing import MeetingRouter, Routing, routing
-from rivermouth.kernels.meeting.stepping import FORMAT, MeetingStepper
-from rivermouth.kernels.meeting.times import Interval, Windows
-from rivermouth.spark.checking import Columns
-from rivermouth.spark.meeting_checks import (
+from rivermouth.kernels.skew.salting import Learning
+from rivermouth.kernels.stream_join.processor import FORMAT, MeetingStepper
+from rivermouth.kernels.stream_join.query import Meeting, result_schema
+from rivermouth.kernels.stream_join.routing import MeetingRouter, Routing, routing
+from rivermouth.kernels.stream_join.times import Interval, Windows
+from rivermouth.spark.engines.stateful import Operator, Side, batch_number, buckets_of, run
+from rivermouth.spark.validation.join_streams import (
     Asked,
     How,
     Late,
@@ -24,13 +24,13 @@ from rivermouth.spark.meeting_checks import (
     is_bounded,
     lateness_of,
 )
-from rivermouth.spark.stateful import Operator, Side, batch_number, buckets_of, run
+from rivermouth.spark.validation.join_table import Columns
 from rivermouth.spec.conditions import Condition, Nearest
 from rivermouth.spec.durations import Duration, microseconds, positive_seconds
 from rivermouth.spec.grids import Grid
 from rivermouth.spec.windows import Window
-from rivermouth.tables.crowding import Crowding
 from rivermouth.tables.files import located
+from rivermouth.tables.skew.salting_store import Crowding
 
 _ZONES = 14 * 3_600_000_000  # how far a local time without a zone may be ahead of UTC
 

@@ -14,10 +14,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from rivermouth.errors import DefinitionError, PlanError
-from rivermouth.spark.checking import WHERE, Columns, How, Join, check
-from rivermouth.spark.hotspots import Hotspots
-from rivermouth.spark.native.join import native_join
-from rivermouth.spark.workers import (
+from rivermouth.spark.engines.hotspots import Hotspots
+from rivermouth.spark.engines.native.join import native_join
+from rivermouth.spark.engines.workers import (
     Routed,
     asked_fields,
     join_by_keys,
@@ -25,12 +24,13 @@ from rivermouth.spark.workers import (
     join_in_buckets,
     join_in_workers,
 )
+from rivermouth.spark.validation.join_table import WHERE, Columns, How, Join, check
 from rivermouth.spec.caches import Cache, External, Full, Incremental
 from rivermouth.spec.conditions import Condition
 from rivermouth.spec.routing import ByHash, ByHotspot, Routing
 from rivermouth.tables.files import located
 from rivermouth.tables.source import Answering, Source
-from rivermouth.tables.spark_frame import FrameTable
+from rivermouth.tables.sources.frame import FrameTable
 
 Plan = Literal["workers", "native"]
 

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rivermouth.spec.durations import Duration
     from rivermouth.spec.filters import Where
-    from rivermouth.tables.geojson_file import GeoJSONFile
-    from rivermouth.tables.geopackage_file import GeoPackageLayer
-    from rivermouth.tables.mysqlserver.table import MySQLTable
-    from rivermouth.tables.parquet_files import ParquetFiles
-    from rivermouth.tables.postgresql.table import PostgresTable
-    from rivermouth.tables.spark_frame import FrameTable
-    from rivermouth.tables.sqlitefile.table import SQLiteTable
+    from rivermouth.tables.sources.frame import FrameTable
+    from rivermouth.tables.sources.geojson import GeoJSONFile
+    from rivermouth.tables.sources.geopackage import GeoPackageLayer
+    from rivermouth.tables.sources.mysql.table import MySQLTable
+    from rivermouth.tables.sources.parquet import ParquetFiles
+    from rivermouth.tables.sources.postgres.table import PostgresTable
+    from rivermouth.tables.sources.sqlite.table import SQLiteTable
 
 __all__ = ["frame", "geojson", "geopackage", "mysql", "parquet", "postgres", "sqlite"]
 
@@ -32,7 +32,7 @@ def frame(df: Any) -> FrameTable:
     For conditions that only the workers' plan can do, write the frame down once and use what
     that gives: ``table = rm.snapshot(df, path)``.
     """
-    from rivermouth.tables.spark_frame import FrameTable, check_is_batch
+    from rivermouth.tables.sources.frame import FrameTable, check_is_batch
 
     check_is_batch(df)
     return FrameTable(df)
@@ -58,7 +58,7 @@ def geojson(path: str | os.PathLike[str]) -> GeoJSONFile:
     GeoJSONFile(path='/data/districts.geojson')
     """
     from rivermouth.tables.files import located
-    from rivermouth.tables.geojson_file import GeoJSONFile
+    from rivermouth.tables.sources.geojson import GeoJSONFile
 
     return GeoJSONFile(located(path))
 
@@ -83,7 +83,7 @@ def geopackage(path: str | os.PathLike[str], layer: str | None = None) -> GeoPac
     GeoPackageLayer(path='/data/city.gpkg', layer='zones')
     """
     from rivermouth.tables.files import located
-    from rivermouth.tables.geopackage_file import GeoPackageLayer
+    from rivermouth.tables.sources.geopackage import GeoPackageLayer
 
     return GeoPackageLayer(located(path), layer)
 
@@ -130,8 +130,8 @@ def mysql(
     from rivermouth.spec.filters import filter_of
 
     try:
-        from rivermouth.tables.mysqlserver.access import Access
-        from rivermouth.tables.mysqlserver.table import MySQLTable
+        from rivermouth.tables.sources.mysql.access import Access
+        from rivermouth.tables.sources.mysql.table import MySQLTable
     except ImportError as error:
         raise SessionError(
             "tables.mysql",
@@ -177,7 +177,7 @@ def parquet(
     """
     from rivermouth.spec.filters import filter_of
     from rivermouth.tables.files import located
-    from rivermouth.tables.parquet_files import ParquetFiles
+    from rivermouth.tables.sources.parquet import ParquetFiles
 
     named = (geometry,) if isinstance(geometry, str) else tuple(geometry or ())
     return ParquetFiles(located(path), named, filter_of(where, at="tables.parquet"))
@@ -235,8 +235,8 @@ def postgres(
     from rivermouth.spec.filters import filter_of
 
     try:
-        from rivermouth.tables.postgresql.access import Access
-        from rivermouth.tables.postgresql.table import PostgresTable
+        from rivermouth.tables.sources.postgres.access import Access
+        from rivermouth.tables.sources.postgres.table import PostgresTable
     except ImportError as error:
         raise SessionError(
             "tables.postgres",
@@ -287,7 +287,7 @@ def sqlite(
     from rivermouth.spec.durations import positive_seconds
     from rivermouth.spec.filters import filter_of
     from rivermouth.tables.files import located
-    from rivermouth.tables.sqlitefile.table import SQLiteTable
+    from rivermouth.tables.sources.sqlite.table import SQLiteTable
 
     return SQLiteTable(
         located(path),

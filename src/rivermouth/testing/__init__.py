@@ -15,7 +15,7 @@ Two modules have data that needs no download, for demos, docs and benchmarks: `t
 districts of a city that does not exist, `testing.taxis` the positions of its taxis.
 """
 
-from rivermouth.spark.session import local_session as session
+from rivermouth.spark.runtime.session import local_session as session
 from rivermouth.testing import oracle
 from rivermouth.testing.aggregators import check_aggregator
 from rivermouth.testing.compare import assert_same_rows

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from rivermouth.errors import ColumnError, PlanError
 from rivermouth.spark import types
-from rivermouth.spark.travelling import arrived
+from rivermouth.spark.runtime.pickling import arrived
 from rivermouth.spec.conditions import Condition, asof, between, equal
 from rivermouth.tables.source import Answering, Source, srid_of
 from rivermouth.testing import oracle

@@ -14,10 +14,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import rivermouth as rm
-from rivermouth.kernels.aggregation.entries import Book
 from rivermouth.kernels.aggregation.output import Output
-from rivermouth.kernels.aggregation.stepper import AggregateStepper
-from rivermouth.kernels.packing import Arrivals
+from rivermouth.kernels.aggregation.partials import Book
+from rivermouth.kernels.aggregation.processor import AggregateStepper
+from rivermouth.kernels.state.bucketing import Arrivals
 from rivermouth.testing.recompute import answered, differences, recompute, starts
 from stepping import stepped
 

@@ -92,7 +92,7 @@ def run(arguments: Namespace) -> int:
 @contextmanager
 def _spark(master: str, log: Path, console: Console) -> Iterator[SparkSession]:
     """A session whose processes write into `log`: its workers tell of every start and end."""
-    from rivermouth.spark.session import local_session
+    from rivermouth.spark.runtime.session import local_session
 
     with console.status("Starting Spark ..."), _errors_into(log):
         spark = local_session("rivermouth demo", conf=_SETTINGS | {"spark.master": master})

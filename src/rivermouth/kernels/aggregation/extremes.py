@@ -10,8 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rivermouth.kernels.aggregation.groups import plain
-from rivermouth.kernels.aggregation.tracks import (
+from rivermouth.kernels.aggregation.accumulators import (
     Ints,
     Kept,
     decimals,
@@ -20,6 +19,7 @@ from rivermouth.kernels.aggregation.tracks import (
     there,
     words_of,
 )
+from rivermouth.kernels.aggregation.groups import plain
 
 Bools = npt.NDArray[np.bool_]
 

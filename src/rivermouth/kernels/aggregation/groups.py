@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rivermouth.kernels.encoding import encode, stirred
+from rivermouth.kernels.keys.encoding import encode, stirred
 
 Ints = npt.NDArray[np.int64]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from rivermouth.kernels.aggregation.entries import Book
+from rivermouth.kernels.aggregation.partials import Book
 from rivermouth.spec import summaries as names
 
 

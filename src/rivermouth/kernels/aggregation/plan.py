@@ -12,11 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rivermouth.errors import ColumnError, DefinitionError, RivermouthError
-from rivermouth.kernels.aggregation import exact
-from rivermouth.kernels.aggregation.bags import Bags
-from rivermouth.kernels.aggregation.extremes import Extremes, unordered
-from rivermouth.kernels.aggregation.own import Own
-from rivermouth.kernels.aggregation.tracks import (
+from rivermouth.kernels.aggregation import exact_sums
+from rivermouth.kernels.aggregation.accumulators import (
     Counts,
     Kept,
     Powers,
@@ -25,6 +22,9 @@ from rivermouth.kernels.aggregation.tracks import (
     decimals,
     numbers,
 )
+from rivermouth.kernels.aggregation.extremes import Extremes, unordered
+from rivermouth.kernels.aggregation.multisets import Bags
+from rivermouth.kernels.aggregation.udaf import Own
 from rivermouth.spec.aggregates import Aggregate, Aggregator, Standard
 from rivermouth.spec.summaries import Summary
 
@@ -222,7 +222,7 @@ def _counted(track: Counts) -> Read:
 
 def _total(kind: pa.DataType, at: str) -> Totals:
     floats = pa.types.is_floating(kind)
-    return Totals(f"{at}.sum", exact.DOUBLE if floats else exact.WHOLE)
+    return Totals(f"{at}.sum", exact_sums.DOUBLE if floats else exact_sums.WHOLE)
 
 
 def _sum(aggregate: Standard, kind: pa.DataType, at: str) -> Made:
@@ -238,7 +238,7 @@ def _sum(aggregate: Standard, kind: pa.DataType, at: str) -> Made:
         some = numbers(runs.of(present), present.name, len(runs)) > 0
         if result == pa.float64():
             return _array(total.doubles(runs.of(total)), some)
-        low, high, fits = exact.to_wholes(total.limbs(runs.of(total)))
+        low, high, fits = exact_sums.to_wholes(total.limbs(runs.of(total)))
         if result == pa.int64():
             whole = low.view(np.int64)
             _check_fits(fits & (high == whole >> 63), aggregate, "bigint")
@@ -282,13 +282,15 @@ def _mean(aggregate: Standard, kind: pa.DataType, at: str) -> Made:
 
 
 def _spread(aggregate: Standard, kind: pa.DataType, at: str) -> Made:
-    total = Totals(f"{at}.sum" if pa.types.is_floating(kind) else f"{at}.doubles", exact.DOUBLE)
-    squares, present = Totals(f"{at}.squares", exact.SQUARE), Counts(f"{at}.n", True)
+    total = Totals(
+        f"{at}.sum" if pa.types.is_floating(kind) else f"{at}.doubles", exact_sums.DOUBLE
+    )
+    squares, present = Totals(f"{at}.squares", exact_sums.SQUARE), Counts(f"{at}.n", True)
 
     def read(runs: Runs) -> pa.Array:
         count = numbers(runs.of(present), present.name, len(runs))
         some = count > 1
-        spread = exact.variances(
+        spread = exact_sums.variances(
             np.maximum(count, 2), total.limbs(runs.of(total)), squares.limbs(runs.of(squares))
         )
         spread[~np.isfinite(total.doubles(runs.of(total)))] = np.nan

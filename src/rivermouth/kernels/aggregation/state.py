@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rivermouth.kernels.aggregation.checking import WINDOW
 from rivermouth.kernels.aggregation.control import Control
-from rivermouth.kernels.aggregation.entries import PANE, Answers, Book
-from rivermouth.kernels.aggregation.ledger import Ledger
+from rivermouth.kernels.aggregation.evaluation import WINDOW
+from rivermouth.kernels.aggregation.partials import PANE, Answers, Book
+from rivermouth.kernels.aggregation.segments import Ledger
 from rivermouth.kernels.aggregation.thresholds import Shape
 from rivermouth.spec.slack import Slack
 

@@ -14,10 +14,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from rivermouth.errors import DefinitionError
 from rivermouth.spark.aggregate import aggregate
-from rivermouth.spark.exact.answers import Answers
-from rivermouth.spark.exact.following import Follower, Receiver, Rules
+from rivermouth.spark.exact.corrector import Follower, Receiver, Rules
+from rivermouth.spark.exact.results import Answers
+from rivermouth.spark.exact.sink import receiver_of
 from rivermouth.spark.exact.store import BACKUP, DAY, EMITTED, WHERE, Correction, Store
-from rivermouth.spark.exact.upserting import receiver_of
 from rivermouth.spec.durations import Duration, microseconds
 from rivermouth.spec.slack import Quality, Slack, quality
 from rivermouth.spec.summaries import KIND, RECORD, START, Summary

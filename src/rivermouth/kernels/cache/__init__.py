@@ -1,0 +1,1 @@
+"""The incremental cache: keys, eviction, and the rows behind the keys."""

@@ -1,0 +1,1 @@
+"""Key columns: normalised values, encodings, dictionaries and the index over a table's keys."""

@@ -1,0 +1,1 @@
+"""The papers' own indexes, kept selectable so that they can be measured."""

@@ -1,0 +1,1 @@
+"""Geometry columns and the spatial indexes: cells, k-d tree, STRtree, distances."""

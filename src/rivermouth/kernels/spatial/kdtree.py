@@ -1,0 +1,339 @@
+"""Points near points: a k-d tree in flat arrays, for the plane and for the sphere.
+
+On the sphere the tree stands over unit vectors (see `closeness`). Rows at the same distance come
+in the table's order.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+from rivermouth.kernels.spatial.distance import apart, core, exact, reach
+from rivermouth.kernels.spatial.geometry import Floats
+from rivermouth.kernels.spatial.sphere import unit_vectors
+
+Ints = npt.NDArray[np.int64]
+Groups = npt.NDArray[np.int32]
+
+_LEAF = 12
+_DEPTH = 128  # of a stack: one node a level waits while the other is looked at
+_FEW = 32  # rows up to which the plainest sort is the fastest
+
+
+class Among(NamedTuple):
+    """Which rows a query may have: those of its group, at a time in a range around its own.
+
+    A row's time lies in [first, last], and less the query's in [lower, upper]. A group below 0
+    has no rows.
+    """
+
+    asking_time: Ints
+    asking_group: Groups
+    time: Ints
+    group: Groups
+    lower: int
+    upper: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
+class KdTree:
+    """The tree's arrays; all of them can be memory-mapped.
+
+    Parameters
+    ----------
+    row
+        The table row of each point, in the tree's order.
+    xy
+        The points as they came (for the sphere: longitude, latitude), in the tree's order.
+    position
+        Where they stand in the tree's space: the plane itself, or unit vectors.
+    box
+        Each node's box, low corner then high corner; node i has children 2i + 1 and 2i + 2.
+    """
+
+    row: Ints
+    xy: Floats
+    position: Floats
+    box: Floats
+
+    def arrays(self) -> dict[str, npt.NDArray[np.generic]]:
+        """The index as named arrays, for keeping."""
+        return {"row": self.row, "xy": self.xy, "position": self.position, "box": self.box}
+
+    @property
+    def is_sphere(self) -> bool:
+        """Whether distances are great circles in metres."""
+        return bool(self.position.shape[1] == 3)
+
+    def within(self, x: Floats, y: Floats, limit: float) -> tuple[Ints, Ints]:
+        """Pairs (query, table row) at most `limit` apart; a query's rows in the table's order."""
+        return _within(*self._ask(x, y), limit, self.row, self.xy, self.position, self.box)
+
+    def nearest(
+        self, x: Floats, y: Floats, k: int, limit: float | None
+    ) -> tuple[Ints, Ints, Floats]:
+        """The `k` nearest rows of each query, nearest first, with their distances."""
+        farthest = math.inf if limit is None else limit
+        rows, distances = _nearest(
+            *self._ask(x, y), k, farthest, self.row, self.xy, self.position, self.box
+        )
+        found = rows >= 0
+        return np.nonzero(found)[0], rows[found], distances[found]
+
+    def nearest_among(
+        self, x: Floats, y: Floats, k: int, limit: float | None, among: Among
+    ) -> tuple[Ints, Ints, Floats]:
+        """The `k` nearest rows of each query among those that it may have."""
+        farthest = math.inf if limit is None else limit
+        xy, position = self._ask(x, y)
+        rows, distances = _nearest_among(
+            xy, position, k, farthest, self.row, self.xy, self.position, self.box, among
+        )
+        found = rows >= 0
+        return np.nonzero(found)[0], rows[found], distances[found]
+
+    def _ask(self, x: Floats, y: Floats) -> tuple[Floats, Floats]:
+        xy = np.column_stack([x, y])
+        return xy, unit_vectors(x, y) if self.is_sphere else xy
+
+
+def build(x: Floats, y: Floats, row: Ints, *, sphere: bool) -> KdTree:
+    """The tree over finite points, each with its table row."""
+    position = unit_vectors(x, y) if sphere else np.column_stack([x, y])
+    order, box = _build(np.ascontiguousarray(position))
+    return KdTree(row[order], np.column_stack([x, y])[order], position[order], box)
+
+
+@numba.njit(cache=True)
+def _select(keys: Floats, order: Ints, low: int, high: int, middle: int) -> None:
+    """Hoare's selection: order[low:high] with the key of rank `middle` in its place."""
+    high -= 1
+    while low < high:
+        pivot = keys[order[(low + high) // 2]]
+        i, j = low, high
+        while i <= j:
+            while keys[order[i]] < pivot:
+                i += 1
+            while keys[order[j]] > pivot:
+                j -= 1
+            if i <= j:
+                order[i], order[j] = order[j], order[i]
+                i += 1
+                j -= 1
+        if middle <= j:
+            high = j
+        elif middle >= i:
+            low = i
+        else:
+            return
+
+
+@numba.njit(cache=True)
+def _build(position: Floats) -> tuple[Ints, Floats]:
+    n, dims = position.shape
+    nodes, size = 1, n
+    while size > _LEAF:
+        size = (size + 1) // 2
+        nodes = 2 * nodes + 1
+    box = np.empty((nodes, 2 * dims))
+    order = np.arange(n)
+    stack = [(0, 0, n)]
+    while len(stack):
+        node, low, high = stack.pop()
+        widest, width = 0, -1.0
+        for d in range(dims):
+            least, most = np.inf, -np.inf
+            for k in range(low, high):
+                value = position[order[k], d]
+                least = min(least, value)
+                most = max(most, value)
+            box[node, d], box[node, dims + d] = least, most
+            if most - least > width:
+                widest, width = d, most - least
+        if high - low > _LEAF:
+            middle = (low + high) // 2
+            _select(position[:, widest], order, low, high, middle)
+            stack.append((2 * node + 1, low, middle))
+            stack.append((2 * node + 2, middle, high))
+    return order, box
+
+
+@numba.njit(cache=True, inline="always")
+def _gap(box: Floats, node: int, position: Floats, q: int) -> Any:
+    """The squared distance from query `q` to a node's box."""
+    dims = position.shape[1]
+    total = _off(box, node, position, q, dims, 0) + _off(box, node, position, q, dims, 1)
+    return total + _off(box, node, position, q, dims, 2) if dims == 3 else total
+
+
+@numba.njit(cache=True, inline="always")
+def _off(box: Floats, node: int, position: Floats, q: int, dims: int, d: int) -> Any:
+    value = position[q, d]
+    off = max(box[node, d] - value, value - box[node, dims + d], 0.0)
+    return off * off
+
+
+@numba.njit(cache=True)
+def _next_leaf(
+    stack: Ints, gaps: Floats, top: int, far: float, box: Floats, ask: Floats, q: int
+) -> tuple[int, int, int]:
+    """Descend to the nearest leaf within `far`: what is left of the stack, and its points.
+
+    The `top` nodes on the stack are (node, low, high), each with its gap to query `q`.
+    """
+    while top:
+        top -= 1
+        node, low, high = stack[top, 0], stack[top, 1], stack[top, 2]
+        gap = gaps[top]
+        while gap <= far and high - low > _LEAF:
+            middle, node = (low + high) // 2, 2 * node + 1
+            gap, other = _gap(box, node, ask, q), _gap(box, node + 1, ask, q)
+            # go on with the nearer half, the other one waits
+            if gap <= other:
+                stack[top, 0], stack[top, 1], stack[top, 2] = node + 1, middle, high
+                high = middle
+            else:
+                stack[top, 0], stack[top, 1], stack[top, 2] = node, low, middle
+                gap, other, node, low = other, gap, node + 1, middle
+            gaps[top] = other
+            if other <= far:
+                top += 1
+        if gap <= far:
+            return top, low, high
+    return 0, 0, 0
+
+
+@numba.njit(cache=True)
+def _sort(values: Ints, start: int, stop: int) -> None:
+    """Sort values[start:stop] in place."""
+    if stop - start > _FEW:
+        values[start:stop].sort()
+        return
+    for k in range(start + 1, stop):
+        value, i = values[k], k
+        while i > start and values[i - 1] > value:
+            values[i] = values[i - 1]
+            i -= 1
+        values[i] = value
+
+
+@numba.njit(cache=True)
+def _within(
+    ask_xy: Floats, ask: Floats, limit: float, row: Ints, xy: Floats, position: Floats, box: Floats
+) -> tuple[Ints, Ints]:
+    dims = position.shape[1]
+    far, near = reach(limit, dims), core(limit, dims)
+    left, right = np.empty(len(ask) + 16, np.int64), np.empty(len(ask) + 16, np.int64)
+    count = 0
+    stack, gaps = np.zeros((_DEPTH, 3), np.int64), np.zeros(_DEPTH)
+    for q in range(len(ask)):
+        first = count
+        stack[0], gaps[0] = (0, 0, len(row)), 0.0
+        top = 1
+        while top:
+            top, low, high = _next_leaf(stack, gaps, top, far, box, ask, q)
+            for p in range(low, high):
+                gap = apart(ask, q, position, p)
+                if gap > far or (gap > near and exact(ask_xy, q, xy, p, dims) > limit):
+                    continue
+                if count == len(left):
+                    left = np.append(left, np.empty(count, np.int64))
+                    right = np.append(right, np.empty(count, np.int64))
+                left[count], right[count] = q, row[p]
+                count += 1
+        _sort(right, first, count)
+    return left[:count], right[:count]
+
+
+@numba.njit(cache=True)
+def _nearest(
+    ask_xy: Floats, ask: Floats, k: int, limit: float,
+    row: Ints, xy: Floats, position: Floats, box: Floats,
+) -> tuple[Ints, Floats]:  # fmt: skip
+    dims = position.shape[1]
+    k = min(k, max(len(row), 1))
+    rows = np.full((len(ask), k), -1, np.int64)
+    distances = np.full((len(ask), k), np.inf)
+    stack, gaps = np.zeros((_DEPTH, 3), np.int64), np.zeros(_DEPTH)
+    for q in range(len(ask)):
+        held = 0
+        far = reach(limit, dims)
+        stack[0], gaps[0] = (0, 0, len(row)), 0.0
+        top = 1
+        while top:
+            top, low, high = _next_leaf(stack, gaps, top, far, box, ask, q)
+            for p in range(low, high):
+                if apart(ask, q, position, p) > far:
+                    continue
+                d = exact(ask_xy, q, xy, p, dims)
+                if d <= limit:
+                    held = _insert(rows, distances, q, held, row[p], d)
+                    if held == k:
+                        far = min(far, reach(distances[q, k - 1], dims))
+    return rows, distances
+
+
+@numba.njit(cache=True)
+def _nearest_among(
+    ask_xy: Floats, ask: Floats, k: int, limit: float,
+    row: Ints, xy: Floats, position: Floats, box: Floats,
+    among: Among,
+) -> tuple[Ints, Floats]:  # fmt: skip
+    dims = position.shape[1]
+    ask_time, ask_group, time, group, lower, upper, first, last = among
+    k = min(k, max(len(row), 1))
+    rows = np.full((len(ask), k), -1, np.int64)
+    distances = np.full((len(ask), k), np.inf)
+    stack, gaps = np.zeros((_DEPTH, 3), np.int64), np.zeros(_DEPTH)
+    for q in range(len(ask)):
+        held = 0
+        far = reach(limit, dims)
+        stack[0], gaps[0] = (0, 0, len(row)), 0.0
+        top = 1 if ask_group[q] >= 0 else 0
+        while top:
+            top, low, high = _next_leaf(stack, gaps, top, far, box, ask, q)
+            for p in range(low, high):
+                r = row[p]
+                if group[r] != ask_group[q] or not first <= time[r] <= last:
+                    continue
+                if not lower <= time[r] - ask_time[q] <= upper:
+                    continue
+                if apart(ask, q, position, p) > far:
+                    continue
+                d = exact(ask_xy, q, xy, p, dims)
+                if d <= limit:
+                    held = _insert(rows, distances, q, held, r, d)
+                    if held == k:
+                        far = min(far, reach(distances[q, k - 1], dims))
+    return rows, distances
+
+
+@numba.njit(cache=True, inline="always")
+def _insert(rows: Ints, distances: Floats, q: int, held: int, row: int, distance: float) -> int:
+    """Put a row among the nearest of `q`, by distance, then row; how many are held now."""
+    last = rows.shape[1] - 1
+    if held > last:
+        if not _is_after(rows, distances, q, last, row, distance):
+            return held
+        held = last
+    i = held
+    while i > 0 and _is_after(rows, distances, q, i - 1, row, distance):
+        distances[q, i], rows[q, i] = distances[q, i - 1], rows[q, i - 1]
+        i -= 1
+    distances[q, i], rows[q, i] = distance, row
+    return held + 1
+
+
+@numba.njit(cache=True, inline="always")
+def _is_after(rows: Ints, distances: Floats, q: int, i: int, row: int, distance: float) -> Any:
+    """Whether the i-th of the nearest of `q` comes after such a row."""
+    held = distances[q, i]
+    return held > distance or (held == distance and rows[q, i] > row)

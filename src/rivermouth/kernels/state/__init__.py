@@ -1,0 +1,1 @@
+"""What every stateful operator shares: bucketing, watermarks, encodings."""

@@ -1,0 +1,1 @@
+"""A batch of events against a table: check, match, assemble."""

@@ -1,0 +1,98 @@
+"""Pairs by range: a value within reach of the event's, or the newest at or before it.
+
+==============  =====================================================  =====================
+index           is                                                     kept as
+==============  =====================================================  =====================
+sorted          runs of values, searched by halving: the default       arrays, memory-mapped
+skiplist        paper A's skip list, heights drawn; only if asked for  arrays, memory-mapped
+ideal_skiplist  paper A's skip list, heights by position; the same     arrays, memory-mapped
+==============  =====================================================  =====================
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from rivermouth.errors import PlanError
+from rivermouth.kernels.keys.key_index import NONE, KeyIndex
+from rivermouth.kernels.keys.values import decoded, missing
+from rivermouth.kernels.papers import skip_lists
+from rivermouth.kernels.papers.skip_lists import SkipList
+from rivermouth.kernels.ranges import sorted_index
+from rivermouth.kernels.ranges.range_keys import Axis
+from rivermouth.kernels.ranges.sorted_index import Sorted
+from rivermouth.kernels.table_join.pairs import Arrays, Columns, Pairs
+from rivermouth.spec.conditions import Between, Range
+
+Codes = npt.NDArray[np.int32]
+
+INDEXES = ("sorted", "skiplist", "ideal_skiplist")
+
+
+def prepare(
+    span: Range, columns: Columns, known: KeyIndex | None, *, where: str, index: str | None = None
+) -> tuple[str, Arrays]:
+    """The kind and the arrays of the index for `span`, within each of the `known` keys."""
+    kind = index or INDEXES[0]
+    if kind not in INDEXES:
+        raise PlanError(
+            where,
+            f"index={index!r} cannot serve this condition and table",
+            there=f"{span}",
+            todo=f"Leave index out, or use one of {list(INDEXES)}.",
+        )
+    column = columns[span.right]
+    axis, place = Axis.of(column)
+    group = np.zeros(len(column), np.int32) if known is None else known.group
+    rows = group, 1 if known is None else known.count, place, ~missing([column])
+    made: Sorted | SkipList
+    if kind == "sorted":
+        made = sorted_index.build(*rows)
+    else:
+        made = skip_lists.build(*rows, ideal=kind == "ideal_skiplist")
+    return kind, made.arrays() | {"distinct": axis.distinct}
+
+
+class RangeMatcher:
+    """A range over one table, ready to be asked batch by batch.
+
+    Parameters
+    ----------
+    span
+        The condition's range.
+    column
+        The table's column that it names.
+    kind, arrays
+        What `prepare` made.
+    """
+
+    def __init__(self, span: Range, column: pa.Array, kind: str, arrays: Arrays) -> None:
+        own = dict(arrays)
+        self._span = span
+        self._axis = Axis(decoded(column[:0]).type, own.pop("distinct"))  # type: ignore[arg-type]
+        self._index = (Sorted if kind == "sorted" else SkipList)(**own)  # type: ignore[arg-type]
+
+    def match(self, left: Columns, group: Codes | None) -> Pairs:
+        """The pairs of equal `group`, if there are any, by left row, then value."""
+        column = left[self._span.left]
+        if group is None:
+            group = np.zeros(len(column), np.int32)
+        if isinstance(self._span, Between):
+            low, high, usable = self._axis.bounds(column, self._span)
+            found = self._index.between(_only(group, usable), low, high)
+        else:
+            place, usable = self._axis.moments(column)
+            found = self._index.asof(_only(group, usable), place)
+        return Pairs(*found, troubles=troubles(self._span, left))
+
+
+def troubles(span: Range, left: Columns) -> dict[str, int]:
+    """How many records have a value that is null or NaN, and so in no range."""
+    count = int(np.count_nonzero(missing([left[span.left]])))
+    return {"null_value": count} if count else {}
+
+
+def _only(group: Codes, usable: npt.NDArray[np.bool_]) -> Codes:
+    return np.where(usable, group, np.int32(NONE))

@@ -1,0 +1,68 @@
+"""What goes into a match and what comes out of it: columns and an index, and pairs of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from rivermouth.kernels.spatial.geometry import Floats
+
+Ints = npt.NDArray[np.int64]
+Arrays = Mapping[str, npt.NDArray[np.generic]]
+Columns = Mapping[str, pa.Array]
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Matched rows: left row numbers in order, table row numbers, distances where asked for."""
+
+    left: Ints
+    right: Ints
+    distance: Floats | None = None
+    troubles: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Index:
+    """An index as it is kept: its kind, and the arrays of its parts.
+
+    An array is called after its part ("keys", "place" or "range") and its name there, with a
+    point between.
+    """
+
+    kind: str
+    arrays: Arrays
+
+    def part(self, name: str) -> dict[str, npt.NDArray[np.generic]]:
+        """The arrays of one part, by their names there; none where it keeps none."""
+        return {
+            key.removeprefix(f"{name}."): array
+            for key, array in self.arrays.items()
+            if key.startswith(f"{name}.")
+        }
+
+
+def part(name: str, arrays: Arrays) -> dict[str, npt.NDArray[np.generic]]:
+    """The arrays of a part as an `Index` names them."""
+    return {f"{name}.{key}": array for key, array in arrays.items()}
+
+
+def of_rows(pairs: Pairs, rows: Ints) -> Pairs:
+    """Pairs numbered within `rows`, numbered as the batch is."""
+    return replace(pairs, left=rows[pairs.left])
+
+
+def merged(*parts: Pairs) -> Pairs:
+    """Parts that share no left row, in the order of the left rows."""
+    left = np.concatenate([part.left for part in parts])
+    order = np.argsort(left, kind="stable")
+    distances = [part.distance for part in parts if part.distance is not None]
+    return Pairs(
+        left[order],
+        np.concatenate([part.right for part in parts])[order],
+        np.concatenate(distances)[order] if distances else None,
+    )

@@ -1,0 +1,1 @@
+"""How operators run on Spark: stateless, stateful, and compiled to Spark SQL."""

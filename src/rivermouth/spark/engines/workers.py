@@ -1,0 +1,293 @@
+"""join_table's plan "workers": Arrow batches meet the table's rows in Python workers.
+
+Where the rows come from is the cache's affair: a mapped snapshot (`Full`), rows that were asked
+for lately (`Incremental`), or the table's own store (`External`).
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import types as t
+
+from rivermouth.kernels.table_join.assemble import assemble
+from rivermouth.kernels.table_join.map_sketch import MOST_ROWS, Sketch
+from rivermouth.kernels.table_join.matching import Matcher, Pairs, set_aside
+from rivermouth.spark import types
+from rivermouth.spark.engines import partitioning
+from rivermouth.spark.engines.hotspots import Hotspots, Watched
+from rivermouth.spark.engines.stateless import Step, run
+from rivermouth.spark.validation.join_table import DISTANCE, WHERE, Join
+from rivermouth.spec.caches import Full, Incremental
+from rivermouth.tables.cache import snapshot
+from rivermouth.tables.cache.incremental import HELD, Wanted, shared
+from rivermouth.tables.cache.snapshot_store import Version
+from rivermouth.tables.source import Answering, check_unchanged
+
+Routed = Hotspots | int | None  #: where events go: by a rule, by hash to so many, where they are
+
+
+def join_in_workers(
+    events: DataFrame, join: Join, cache: Full, folder: str, routed: Routed = None
+) -> DataFrame:
+    """The join against a snapshot under `folder`, whole and indexed before the first record."""
+    recipe = join.recipe(cache)
+    return _run(events, join, lambda: _FromSnapshot(join, recipe, cache, folder), routed)
+
+
+def join_in_buckets(
+    events: DataFrame, join: Join, cache: Full, count: int, folder: str
+) -> DataFrame:
+    """The join against a snapshot in `count` buckets, each event where its bucket is mapped."""
+    recipe = join.recipe(cache)
+    bucketed = partitioning.to_partitions(events, partitioning.by_hash(join, count), count)
+    return _run(bucketed, join, lambda: _FromBuckets(join, recipe, cache, folder), None)
+
+
+def join_by_keys(
+    events: DataFrame, join: Join, cache: Incremental, routed: Routed = None
+) -> DataFrame:
+    """The join against the rows of the keys that were asked for lately, others being fetched."""
+    wanted = Wanted(
+        join.source,
+        join.equal,
+        join.range,
+        tuple(dict.fromkeys(old for _, old in join.columns)),
+        pa.schema(asked_fields(join)),
+        join.table,
+    )
+    return _run(events, join, lambda: _FromCache(join, wanted, cache), routed)
+
+
+def join_by_store(events: DataFrame, join: Join, routed: Routed = None) -> DataFrame:
+    """The join answered by the table's own store, one statement per batch."""
+    return _run(events, join, lambda: _FromStore(join), routed)
+
+
+def _run(events: DataFrame, join: Join, make: Callable[[], Step], routed: Routed) -> DataFrame:
+    """The events through a step, in the partitions they are routed to."""
+    made = make
+    if isinstance(routed, Hotspots):
+        events = routed.routed(events, join)
+        made = lambda: Watched(make(), routed)  # noqa: E731
+    elif routed is not None:
+        route = partitioning.by_hash(join, routed)
+        events = partitioning.to_partitions(events, route, routed).drop(partitioning.ROUTE)
+    return run(events, made, join.output, name=f"{WHERE}.{join.source.name}", about=join)
+
+
+@dataclass
+class _Counts:
+    """What a task has seen; `set_aside` counts the records that could not match, by reason."""
+
+    rows_in: int = 0
+    rows_out: int = 0
+    matched: int = 0
+    seconds: float = 0.0
+    set_aside: Counter[str] = field(default_factory=Counter)
+
+    def add(self, batch: pa.RecordBatch, pairs: Pairs, out: pa.RecordBatch, seconds: float) -> None:
+        self.rows_in += batch.num_rows
+        self.rows_out += out.num_rows
+        self.matched += int(np.count_nonzero(np.diff(pairs.left, prepend=-1)))
+        self.seconds += seconds
+        self.set_aside.update(pairs.troubles)
+
+
+class _FromSnapshot:
+    """A task: one version of the table for all its batches."""
+
+    def __init__(self, join: Join, recipe: snapshot.Recipe, cache: Full, folder: str) -> None:
+        self._join, self._counts = join, _Counts()
+        self._version = snapshot.current(recipe, cache, folder)
+        self._matcher, self._table = _opened(join, recipe, self._version)
+        self._sketch, self._refresh = _sketch(join, self._version), cache.refresh
+
+    def batches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The joined rows of each batch."""
+        for batch in batches:
+            watch = time.perf_counter()
+            left = {name: batch.column(name) for name in self._join.left_columns}
+            pairs = self._matcher.match(left)
+            out = _joined(self._join, batch, pairs, self._table)
+            if self._sketch is not None:
+                self._sketch.add(left, pairs)
+            self._counts.add(batch, pairs, out, time.perf_counter() - watch)
+            yield out
+
+    def report(self) -> dict[str, Any]:
+        """What was seen, how old and large the table was, and what a map shows of it."""
+        table = {
+            "rows": self._version.rows.num_rows,
+            "version": self._version.number,
+            "age_seconds": time.time() - self._version.loaded,
+            "load_seconds": self._version.seconds,
+            "refresh_seconds": self._refresh,
+            "index": self._version.index.kind,
+        }
+        sketch = {} if self._sketch is None else {"sketch": self._sketch.report()}
+        return {**vars(self._counts), "table": table, **sketch}
+
+
+def _sketch(join: Join, version: Version) -> Sketch | None:
+    """What counts the matches of each row, where the table has places and is not too large."""
+    rows = version.rows.num_rows
+    return None if join.place is None or rows > MOST_ROWS else Sketch(join.place.left, rows)
+
+
+class _FromBuckets:
+    """A task that maps the buckets of its events, as a rule one."""
+
+    def __init__(self, join: Join, recipe: snapshot.Recipe, cache: Full, folder: str) -> None:
+        self._join, self._recipe, self._counts = join, recipe, _Counts()
+        self._buckets = snapshot.Buckets(recipe, cache, folder)
+        self._versions: dict[int, Version] = {}
+
+    def batches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The joined rows of each batch, bucket by bucket."""
+        for batch in batches:
+            for bucket, part in partitioning.parts(batch):
+                watch = time.perf_counter()
+                matcher, table = self._opened(bucket)
+                left = {name: part.column(name) for name in self._join.left_columns}
+                pairs = matcher.match(left)
+                out = _joined(self._join, part, pairs, table)
+                self._counts.add(part, pairs, out, time.perf_counter() - watch)
+                yield out
+
+    def _opened(self, bucket: int) -> tuple[Matcher, dict[str, pa.Array]]:
+        if bucket not in self._versions:
+            self._versions[bucket] = self._buckets.open(bucket)
+        return _opened(self._join, self._recipe, self._versions[bucket], bucket)
+
+    def report(self) -> dict[str, Any]:
+        """What was seen, and how old and large the buckets were."""
+        versions = self._versions.values()
+        table = {
+            "rows": sum(version.rows.num_rows for version in versions),
+            "version": max((version.number for version in versions), default=0),
+            "age_seconds": time.time() - min((v.loaded for v in versions), default=time.time()),
+            "load_seconds": sum(version.seconds for version in versions),
+            "index": next((version.index.kind for version in versions), None),
+            "buckets": sorted(self._versions),
+        }
+        return {**vars(self._counts), "table": table}
+
+
+class _FromCache:
+    """A task that shares its process's cache of keys."""
+
+    def __init__(self, join: Join, wanted: Wanted, cache: Incremental) -> None:
+        self._join, self._counts = join, _Counts()
+        self._cache = shared(wanted, cache)
+        self._before = self._cache.counts
+        self.fetched: npt.NDArray[np.int64] = np.empty(0, np.int64)  #: of the batch last finished
+
+    def batches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The joined rows of each batch; while keys of one are fetched, the one before goes on."""
+        for batch, rows in self._cache.each(batches, self._left):
+            watch = time.perf_counter()
+            out = _joined(self._join, batch, rows.pairs, rows.table)
+            self._counts.add(batch, rows.pairs, out, time.perf_counter() - watch)
+            self.fetched = rows.fetched
+            yield out
+
+    def _left(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
+        return {name: batch.column(name) for name in self._join.left_columns}
+
+    def report(self) -> dict[str, Any]:
+        """What was seen, what the cache did meanwhile, and what it holds now."""
+        now = self._cache.counts
+        done = {name: count - self._before[name] for name, count in now.items() if name not in HELD}
+        held = {name: now[name] for name in HELD}
+        worker = f"{socket.gethostname()}:{os.getpid()}"
+        return {**vars(self._counts), "cache": {"worker": worker, **done, **held}}
+
+
+class _FromStore:
+    """A task that asks the table's store, batch by batch."""
+
+    def __init__(self, join: Join) -> None:
+        assert isinstance(join.source, Answering)
+        self._join, self._source, self._counts = join, join.source, _Counts()
+
+    def batches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The joined rows of each batch."""
+        columns = list(dict.fromkeys(old for _, old in self._join.columns))
+        for batch in batches:
+            watch = time.perf_counter()
+            left = {name: batch.column(name) for name in self._join.left_columns}
+            li, rows = self._source.answer(self._join.on, columns, left)
+            check_unchanged(rows, self._join.table, columns, table=self._source.name)
+            table = {name: rows.column(name).combine_chunks() for name in rows.column_names}
+            distance = table[DISTANCE].to_numpy() if self._join.with_distance else None
+            aside = set_aside(
+                self._join.equal, self._join.place, left,
+                srid=self._join.srid, span=self._join.range,
+            )  # fmt: skip
+            pairs = Pairs(li, np.arange(len(li)), distance, aside)
+            out = _joined(self._join, batch, pairs, table)
+            self._counts.add(batch, pairs, out, time.perf_counter() - watch)
+            yield out
+
+    def report(self) -> dict[str, Any]:
+        """What was seen."""
+        return vars(self._counts)
+
+
+_GEOMETRY = pa.struct([("srid", pa.int32()), ("wkb", pa.binary())])
+
+
+def asked_fields(join: Join) -> list[pa.Field]:
+    """The events' columns that the condition names, as they come to a worker."""
+    fields = []
+    for name in join.left_columns:
+        kind = join.events[name].dataType
+        is_geometry = isinstance(kind, t.GeometryType)
+        arrow = _GEOMETRY if is_geometry else types.to_arrow(kind, where=WHERE, column=name)
+        fields.append(pa.field(name, arrow))
+    return fields
+
+
+def _joined(
+    join: Join, batch: pa.RecordBatch, pairs: Pairs, table: dict[str, pa.Array]
+) -> pa.RecordBatch:
+    """The result's columns, in the types Spark expects of those brought from the table."""
+    distance = DISTANCE if join.with_distance else None
+    result = assemble(batch, pairs, join.how, table, join.columns, distance=distance)
+    for added in join.added:
+        expected = types.to_arrow(added.dataType, where=WHERE, column=added.name)
+        if result[added.name].type != expected:
+            result[added.name] = result[added.name].cast(expected)
+    return pa.RecordBatch.from_arrays(list(result.values()), list(result))
+
+
+_matchers: dict[tuple[str, int, int], tuple[Matcher, dict[str, pa.Array]]] = {}
+_MOST_BUCKETS = 4  # of one table, that a worker keeps open
+
+
+def _opened(
+    join: Join, recipe: snapshot.Recipe, version: Version, bucket: int = 0
+) -> tuple[Matcher, dict[str, pa.Array]]:
+    """The matcher over a version; a worker keeps the newest of each table, or a few buckets."""
+    key = (recipe.digest, version.number, bucket)
+    if key not in _matchers:
+        table = snapshot.columns_of(version)
+        kept = [known for known in _matchers if known[0] == recipe.digest]
+        for old in kept if recipe.buckets is None else kept[: 1 - _MOST_BUCKETS]:
+            del _matchers[old]
+        matcher = Matcher(
+            join.equal, join.place, table, version.index, span=join.range, srid=join.srid
+        )
+        _matchers[key] = (matcher, table)
+    return _matchers[key]

@@ -1,0 +1,1 @@
+"""The process around the library: Java, the session, garbage collection, pickling."""

@@ -1,0 +1,49 @@
+"""rm.snapshot: a DataFrame written down, so that workers can use it as a table."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812  (as everybody writes it)
+from pyspark.sql import types as t
+
+from rivermouth.errors import DefinitionError
+from rivermouth.tables.cache.published import Published, announce
+from rivermouth.tables.files import located
+
+
+def snapshot(df: DataFrame, path: str | os.PathLike[str]) -> Published:
+    """Write a batch frame under `path` and give it back as a table for `join_table`.
+
+    This runs a Spark job. Written again under the same path, it is a new version: joins with
+    ``rm.full(refresh=...)`` take it up, running tasks keep the one they have. Older versions
+    are left where they are.
+
+    Parameters
+    ----------
+    df
+        A batch frame; its GEOMETRY columns are written as WKB, with their SRID.
+    path
+        A folder, or a URI that both Spark and pyarrow.fs know.
+    """
+    if df.isStreaming:
+        raise DefinitionError(
+            "snapshot", "a stream has no end to write down", todo="Give a batch frame."
+        )
+    place, version = located(path), f"v{time.time_ns() // 1000:016d}"
+    srids = {
+        field.name: field.dataType.srid if field.dataType.srid > 0 else 0
+        for field in df.schema
+        if isinstance(field.dataType, t.GeometryType) and isinstance(field.dataType.srid, int)
+    }
+    plain = df.select(
+        *(
+            F.st_asbinary(F.col(f"`{name}`")).alias(name) if name in srids else F.col(f"`{name}`")
+            for name in df.columns
+        )
+    )
+    plain.write.parquet(f"{place}/{version}")
+    announce(place, version, srids)
+    return Published(place)

@@ -1,0 +1,1 @@
+"""Calls checked against the schemas of their inputs, before anything runs."""

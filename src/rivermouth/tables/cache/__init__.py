@@ -1,0 +1,1 @@
+"""Tables kept near the stream: snapshots, the incremental cache, retries."""

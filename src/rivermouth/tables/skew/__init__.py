@@ -1,0 +1,1 @@
+"""The folders by which tasks share what they learned about skew."""

@@ -1,0 +1,1 @@
+"""The sources of dimension rows: files, databases, DataFrames."""

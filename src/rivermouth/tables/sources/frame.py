@@ -1,0 +1,93 @@
+"""A DataFrame as a table: its columns are known here, its rows stay in Spark."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from rivermouth.errors import ColumnError, PlanError
+from rivermouth.tables.source import geometry_field
+from rivermouth.tables.sources.notebook import Shown
+
+WHERE = "tables.frame"
+
+_PLAIN = {
+    "boolean": pa.bool_(),
+    "byte": pa.int8(),
+    "short": pa.int16(),
+    "integer": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+    "void": pa.null(),
+}
+_SRIDS = {"OGC:CRS84": 4326, "SRID:ANY": 0, "ANY": 0}
+
+
+@dataclass(frozen=True, eq=False)
+class FrameTable(Shown):
+    """The rows of a batch DataFrame, for the native plan."""
+
+    frame: Any
+
+    @property
+    def name(self) -> str:
+        """There is no better one."""
+        return "frame"
+
+    @property
+    def identity(self) -> str:
+        """The frame itself, while this program runs."""
+        return f"frame:{id(self.frame)}"
+
+    def schema(self) -> pa.Schema:
+        """The frame's columns; GEOMETRY columns in the reference system their type states."""
+        fields = self.frame.schema.jsonValue()["fields"]
+        return pa.schema([_field(field["name"], field["type"]) for field in fields])
+
+    def read(self, columns: Sequence[str]) -> pa.Table:
+        """Refused: the rows are Spark's, and a worker cannot ask Spark for them."""
+        raise PlanError(
+            WHERE,
+            f"a DataFrame cannot be read by workers (columns {list(columns)})",
+            todo="Use plan='native', or write it once: table = rm.snapshot(df, path).",
+        )
+
+
+def check_is_batch(frame: Any) -> None:
+    """Refuse a stream: a table is there as a whole."""
+    if getattr(frame, "isStreaming", False):
+        raise PlanError(
+            WHERE,
+            "a streaming frame is not a table",
+            todo="Read it with spark.read, or write it down and read that.",
+        )
+
+
+def _field(name: str, kind: Any) -> pa.Field:
+    if isinstance(kind, str):
+        if kind in _PLAIN or kind.startswith("string"):
+            return pa.field(name, _PLAIN.get(kind, pa.string()))
+        if decimal := re.fullmatch(r"decimal\((\d+),(-?\d+)\)", kind):
+            return pa.field(name, pa.decimal128(int(decimal[1]), int(decimal[2])))
+        if geometry := re.fullmatch(r"geometry(?:\((.*)\))?", kind):
+            return geometry_field(name, _srid(geometry[1] or ""))
+    raise ColumnError(
+        WHERE,
+        f"column {name!r} is of a type that a table cannot have: {kind}",
+        todo="Leave it out with select, or cast it.",
+    )
+
+
+def _srid(crs: str) -> int:
+    code = re.search(r"(\d+)$", crs)
+    return _SRIDS.get(crs, int(code[1]) if code and crs.startswith(("EPSG:", "SRID:")) else 0)

@@ -1,0 +1,132 @@
+"""What is sent of a batch of records: those that can match, as arrays for one ``unnest``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import shapely
+
+from rivermouth.kernels.keys import key_index
+from rivermouth.kernels.spatial.geometry import Places
+from rivermouth.kernels.spatial.sphere import is_on_sphere
+from rivermouth.kernels.table_join.by_place import places_of
+from rivermouth.spec.conditions import Equal, Place, Range
+from rivermouth.tables.cache.probes import columns_of
+from rivermouth.tables.sources.postgres.access import WHERE
+from rivermouth.tables.sources.postgres.arrays import Floats, parameter
+from rivermouth.tables.sources.postgres.catalog import Description
+from rivermouth.tables.sources.postgres.kinds import Kind
+
+_UUID = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"  # as PostgreSQL writes it
+
+
+@dataclass
+class Records:
+    """The records that can match: their numbers, and arrays by name with the type they are sent as.
+
+    They may be sent in another order than they came in.
+
+    Points are sent as ``x`` and ``y``, other shapes as ``wkb``, keys and ranges by the names that
+    `probes` gives them. Records without a place, or with a key that is null or NaN, are left out
+    here: they match nothing.
+    """
+
+    rows: npt.NDArray[np.int64]
+    arrays: dict[str, tuple[Any, str]] = field(default_factory=dict)
+
+    @property
+    def have_places(self) -> bool:
+        """Whether places are sent."""
+        return self.are_points or "wkb" in self.arrays
+
+    @property
+    def are_points(self) -> bool:
+        """Whether places are sent as two numbers."""
+        return "x" in self.arrays
+
+
+def records_of(
+    left: Mapping[str, pa.Array],
+    equal: Equal | None,
+    place: Place | None,
+    span: Range | None,
+    table: Description,
+    *,
+    srid: int,
+    on_sphere: bool,
+) -> Records:
+    """The records of `left` that can match; a place in another system than `srid` cannot."""
+    kinds = {f"key{n}": table.kind(right) for n, (_, right) in enumerate(_pairs(equal))}
+    if span is not None:
+        kinds.update(dict.fromkeys(("low", "high", "until"), table.kind(span.right)))
+    usable = np.ones(len(next(iter(left.values()))), dtype=bool)
+    asked: dict[str, pa.Array] = {}
+    if kinds:
+        asked = columns_of(left, equal, span, table.schema, where=WHERE)
+        asked = {name: _spelt(column, kinds[name]) for name, column in asked.items()}
+        usable &= ~key_index.missing(list(asked.values()))
+    places = None
+    if place is not None:
+        places = places_of(left, place.left, srid=srid)
+        places = _on_sphere(places) if on_sphere else places
+        usable &= places.ok
+    records = Records(np.flatnonzero(usable))
+    if place is None:
+        records.rows = _by_key(records.rows, asked)
+    if places is not None:
+        _add_places(records, places)
+    kept = pa.array(records.rows)
+    for name, column in asked.items():
+        sent = kinds[name].sent
+        records.arrays[name] = (parameter(column.take(kept), sent), sent)
+    return records
+
+
+def _by_key(rows: npt.NDArray[np.int64], asked: Mapping[str, pa.Array]) -> npt.NDArray[np.int64]:
+    """The records by a key of whole numbers: neighbours in the index cost the server less."""
+    first = next(iter(asked.values()))
+    if not pa.types.is_integer(first.type):
+        return rows
+    values = first.take(pa.array(rows)).to_numpy()
+    ordered: npt.NDArray[np.int64] = rows[np.argsort(values, kind="stable")]
+    return ordered
+
+
+def _pairs(equal: Equal | None) -> tuple[tuple[str, str], ...]:
+    return equal.pairs if equal is not None else ()
+
+
+def _spelt(column: pa.Array, kind: Kind) -> pa.Array:
+    """The keys, null where one cannot be sent as what its column holds, and so equals nothing."""
+    if kind.sent != "uuid":
+        return column
+    return pc.if_else(pc.match_substring_regex(column, _UUID), column, pa.scalar(None, column.type))
+
+
+def _on_sphere(places: Places) -> Places:
+    """The same places as points, those that are no points of the sphere no longer usable."""
+    x, y = (
+        places.xy
+        if places.are_points
+        # shapely gives NaN, which is no latitude, for shapes that are not points
+        else (shapely.get_x(places.as_shapes), shapely.get_y(places.as_shapes))
+    )
+    return Places(places.ok & is_on_sphere(y), x, y)
+
+
+def _add_places(records: Records, places: Places) -> None:
+    if places.are_points:
+        for name, axis in zip("xy", places.xy, strict=True):
+            records.arrays[name] = (Floats(axis[records.rows]), "float8")
+        return
+    shapes = places.as_shapes[records.rows]
+    # GEOS before 3.13 fails on collections whose parts overlap, and the statement with it
+    collections = shapely.get_type_id(shapes) == shapely.GeometryType.GEOMETRYCOLLECTION
+    shapes[collections] = shapely.union_all(shapes[collections][:, None], axis=1)
+    records.arrays["wkb"] = (shapely.to_wkb(shapes, output_dimension=2).tolist(), "bytea")

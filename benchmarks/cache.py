@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import psycopg
 import pyarrow as pa
-from tests.servers import postgres
+from tests.support.servers import postgres
 
 import rivermouth as rm
 from benchmarks.harness import (
@@ -34,9 +34,9 @@ from benchmarks.harness import (
 )
 from benchmarks.zipf import Ints, Zipf
 from rivermouth.kernels.cache.key_cache import Holding
-from rivermouth.kernels.keys.encoding import Keys, encode
+from rivermouth.kernels.keys.encoding import encode
 from rivermouth.spec.caches import Incremental
-from rivermouth.spec.conditions import Equal
+from rivermouth.spec.conditions import Keys
 from rivermouth.tables.cache.incremental import IncrementalCache, Wanted
 
 RUNS = 3
@@ -49,7 +49,7 @@ POLICIES = ("lru", "s3fifo")
 #: on the store: policies with the part of the keys they hold, and the part that is not there
 HELD = (("lru", 0.01), ("s3fifo", 0.001), ("s3fifo", 0.01), ("s3fifo", 0.03))
 ABSENT = (0.0, 0.9)
-_ON = Equal((("key", "id"),))
+_ON = Keys((("key", "id"),))
 _LEFT = pa.schema([("key", pa.int64())])
 
 

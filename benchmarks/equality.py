@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.servers import Server, postgres_server
+from tests.support.servers import Server, postgres_server
 
 from benchmarks import keyed, ours, streams
 from benchmarks.harness import SEED, Case, arguments, interleave, progress, save

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from tests.servers import Server, postgres_server
+from tests.support.servers import Server, postgres_server
 
 from benchmarks import keyed, ours, streams
 from benchmarks.harness import SEED, Case, arguments, interleave, progress, save

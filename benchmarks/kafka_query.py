@@ -56,7 +56,7 @@ def named(records: DataFrame, *, table: Path, plan: Literal["native", "workers"]
         rm.join_table(
             _decoded(records, "sent long, item long"),
             rm.tables.parquet(str(table)),
-            on=rm.equal({"item": "id"}),
+            on=rm.keys({"item": "id"}),
             how="left",
             columns=["name"],
             plan=plan,

@@ -38,7 +38,7 @@ def equal(events: DataFrame, *, table: str, plan: str) -> DataFrame:
     import rivermouth as rm
 
     source = rm.tables.parquet(table)
-    return rm.join_table(events, source, on=rm.equal({"key": "id"}), columns=["name"], plan=plan)
+    return rm.join_table(events, source, on=rm.keys({"key": "id"}), columns=["name"], plan=plan)
 
 
 def spark_equal(events: DataFrame, *, table: str) -> DataFrame:
@@ -120,7 +120,7 @@ def routed(
     }
     source = rm.tables.postgres(url, "items") if url else rm.tables.parquet(str(table))
     return rm.join_table(
-        events, source, on=rm.equal({"key": "id"}), columns=["name"], routing=ways[way],
+        events, source, on=rm.keys({"key": "id"}), columns=["name"], routing=ways[way],
         cache=rm.incremental(rows=rows) if rows else rm.full(),
     )  # fmt: skip
 
@@ -205,7 +205,7 @@ def _items(events: DataFrame, url: str, relation: str, held: Any) -> DataFrame:
     import rivermouth as rm
 
     source = rm.tables.postgres(url, relation)
-    return rm.join_table(events, source, on=rm.equal({"key": "id"}), columns=["name"], cache=held)
+    return rm.join_table(events, source, on=rm.keys({"key": "id"}), columns=["name"], cache=held)
 
 
 @cache  # one copy in Spark's cache, read before any stream starts

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from tests.servers import postgres_server
+from tests.support.servers import postgres_server
 
 import rivermouth as rm
 from benchmarks import keyed, ours, streams
@@ -26,7 +26,7 @@ from benchmarks.cache import SKEWS
 from benchmarks.harness import SEED, interleave, progress, save
 from benchmarks.zipf import Ints, Zipf
 from rivermouth.kernels.cache.key_cache import Holding
-from rivermouth.kernels.keys.encoding import Keys
+from rivermouth.kernels.keys.encoding import EncodedKeys
 from rivermouth.kernels.skew.hotspots import Reservoir, Rule, deviation
 from rivermouth.tables.skew.routing_store import KEY, Seen, State, decided
 
@@ -145,7 +145,7 @@ def shared(z: float, keys: int, cycles: int) -> list[dict[str, Any]]:
 def _hits(cache: Holding, keys: Ints) -> int:
     before = cache.counts["hits"]
     if len(keys):
-        batch = cache.find(Keys(keys), 0.0)
+        batch = cache.find(EncodedKeys(keys), 0.0)
         ones = np.ones(len(batch.asked), np.int64)
         cache.fill(batch, count=ones, size=8 * ones, chunk=0, start=np.cumsum(ones), now=0.0)
         cache.settle(batch, 0.0)

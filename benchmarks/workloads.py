@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from examples import product_recall, traffic
-from tests.servers import Server, postgres_server
+from tests.support.servers import Server, postgres_server
 
 from benchmarks import keyed, ours, streams, workload_cases
 from benchmarks.harness import CACHE, SEED, Case, interleave, progress, save

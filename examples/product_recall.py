@@ -48,21 +48,21 @@ def recalled(ids: DataFrame, tables: dict[str, Any], cache: Any = None) -> DataF
     clicked = rm.join_table(
         ids,
         tables["clicks"],
-        on=rm.equal("customer"),
+        on=rm.keys("customer"),
         columns=["product", "clicked_at"],
         cache=cache,
     )
     described = rm.join_table(
         clicked,
         tables["products"],
-        on=rm.equal("product"),
+        on=rm.keys("product"),
         columns=["title", "price"],
         cache=cache,
     )
     return rm.join_table(
         described,
         tables["customers"],
-        on=rm.equal("customer"),
+        on=rm.keys("customer"),
         columns=["city", "segment"],
         cache=cache,
     )

@@ -46,14 +46,14 @@ def delayed(reports: DataFrame, tables: dict[str, Any], cache: Any = None) -> Da
     on_road = rm.join_table(
         reports,
         tables["roads"],
-        on=rm.equal("road"),
+        on=rm.keys("road"),
         columns=["length_m", "free_kmh", "lanes"],
         cache=cache,
     )
     at_turn = rm.join_table(
         on_road,
         tables["turns"],
-        on=rm.equal("turn"),
+        on=rm.keys("turn"),
         columns=["lost_s"],
         cache=cache,
     )

@@ -1,6 +1,6 @@
 from hypothesis import settings
 
-from servers import mariadb_url, postgres_url
+from support.servers import mariadb_url, postgres_url
 
 __all__ = ["mariadb_url", "postgres_url"]
 

@@ -20,7 +20,6 @@ import shapely
 from matplotlib.image import imread
 from rich.console import Console
 
-from browser import Browser, browser
 from rivermouth.cli import main
 from rivermouth.cli.demo.arrivals import Arrivals
 from rivermouth.cli.demo.report import save
@@ -29,6 +28,7 @@ from rivermouth.cli.demo.summing import Outcome
 from rivermouth.errors import SessionError
 from rivermouth.observe import plot
 from rivermouth.testing.city import city
+from support.browser import Browser, browser
 
 __all__ = ["browser"]
 COMMAND = "import sys; from rivermouth.cli import main; sys.exit(main())"

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from histories import batch, earned, enriched, operator, placed
 from rivermouth.observe.advice import advice
 from rivermouth.observe.metrics import summarise
+from support.histories import batch, earned, enriched, operator, placed
 
 
 def said(*batches: dict[str, Any]) -> list[str]:

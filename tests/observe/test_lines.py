@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 import rivermouth as rm
-from histories import BEGIN, whole
 from rivermouth.errors import DefinitionError
+from support.histories import BEGIN, whole
 
 
 def drawn(axes: object) -> dict[str, list[float]]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from histories import batch
 from rivermouth.observe import prometheus
 from rivermouth.observe.metrics import summarise
+from support.histories import batch
 
 LINE = re.compile(r'[a-z_]+\{(?:[a-z]+="(?:[^"\\\n]|\\["\\n])*",?)+\} -?[\d.]+(?:e-?\d+)?')
 

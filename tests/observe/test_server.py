@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from histories import batch, begin, whole
 from rivermouth.errors import DefinitionError
 from rivermouth.observe.metrics import summarise
 from rivermouth.observe.server import Server, is_ours
+from support.histories import batch, begin, whole
 
 
 @pytest.fixture

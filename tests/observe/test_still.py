@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from browser import Browser, browser
-from histories import batch, whole
 from rivermouth.observe.metrics import summarise
 from rivermouth.observe.still import rows, still
+from support.browser import Browser, browser
+from support.histories import batch, whole
 
 __all__ = ["browser"]
 pytestmark = pytest.mark.server

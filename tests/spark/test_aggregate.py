@@ -140,7 +140,7 @@ def test_it_works_behind_a_join(spark, tmp_path):
     summary = rm.summary(by="zone", time="at", window=rm.tumbling("10 seconds"), n=rm.count())
 
     def zones(events):
-        joined = rm.join_table(events, rm.tables.parquet(str(path)), on=rm.equal("road"))
+        joined = rm.join_table(events, rm.tables.parquet(str(path)), on=rm.keys("road"))
         return rm.aggregate(joined, summary, slack=rm.fixed("1 second"))
 
     batch = zones(rm.testing.frame(spark, EVENTS))

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 
 import rivermouth as rm
 from rivermouth.testing.disorder import Disorder, disordered
-from stepping import stepped
+from support.stepping import stepped
 
 BURSTY = Disorder(6_000, 1000.0, 10, 0.8, 7.0, 1.0, 100.0, 2.0, 2.0)
 

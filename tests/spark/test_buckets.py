@@ -40,11 +40,11 @@ KEYS = {
     "flag": ("boolean", pa.bool_(), [True, False, None]),
 }
 CONDITIONS = {
-    **{name: rm.equal({name: f"w_{name}"}) for name in KEYS},
-    "three": rm.equal({"text": "w_text", "whole": "w_whole", "flag": "w_flag"}),
+    **{name: rm.keys({name: f"w_{name}"}) for name in KEYS},
+    "three": rm.keys({"text": "w_text", "whole": "w_whole", "flag": "w_flag"}),
     "between": rm.between("n", "w_n", lower=9, upper=4, by={"text": "w_text"}),
     "asof": rm.asof("n", "w_n", by={"whole": "w_whole"}),
-    "near": rm.equal({"flag": "w_flag"})
+    "near": rm.keys({"flag": "w_flag"})
     & rm.nearest(rm.point("n", "n"), rm.point("w_n", "w_n"), k=2, distance=5),
 }
 STREAMED = ["text", "three", "asof"]
@@ -145,7 +145,7 @@ def test_only_the_buckets_that_events_ask_for_are_indexed(spark, tmp_path):
     joined = rm.join_table(
         replay(spark.createDataFrame([(n,) for n in asked], "k long")),
         rm.tables.parquet(tmp_path / "table.parquet"),
-        on=rm.equal("k"),
+        on=rm.keys("k"),
         cache=cache,
     )
     query = joined.writeStream.format("noop").trigger(availableNow=True).start()
@@ -172,4 +172,4 @@ def test_what_cannot_be_cut_is_said_at_definition(spark, events, table):
         )  # fmt: skip
     frame = rm.tables.frame(spark.createDataFrame([(1, "a")], "w_n long, w_text string"))
     with pytest.raises(PlanError, match=r"rm.snapshot\(df, path\) where the table is a frame"):
-        rm.join_table(events["batch"], frame, on=rm.equal({"n": "w_n"}), cache=cache)
+        rm.join_table(events["batch"], frame, on=rm.keys({"n": "w_n"}), cache=cache)

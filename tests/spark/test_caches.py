@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 import rivermouth as rm
 from rivermouth.errors import PlanError
 from rivermouth.testing import assert_same_rows, oracle, replay, rows
-from stores import store_of
+from support.stores import store_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.server]
 
@@ -23,8 +23,8 @@ CACHES = {
     "external": rm.external(),
 }
 CONDITIONS = {
-    "equal": rm.equal({"user": "uid"}),
-    "two columns": rm.equal({"user": "uid", "city": "town"}),
+    "equal": rm.keys({"user": "uid"}),
+    "two columns": rm.keys({"user": "uid", "city": "town"}),
     "between": rm.between("speed", "limit_", lower=2, upper=3, by={"user": "uid"}),
     "asof": rm.asof("speed", "limit_", by={"user": "uid"}),
     "asof, no key": rm.asof("speed", "limit_"),

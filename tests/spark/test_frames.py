@@ -70,4 +70,4 @@ def test_a_new_snapshot_is_taken_up_by_a_running_join(zones, cabs, tmp_path):
 
 def test_no_snapshot_is_said_plainly(tmp_path, cabs):
     with pytest.raises(TableMissing, match="there is no snapshot under"):
-        rm.join_table(cabs, Published(str(tmp_path / "none")), on=rm.equal("cab"))
+        rm.join_table(cabs, Published(str(tmp_path / "none")), on=rm.keys("cab"))

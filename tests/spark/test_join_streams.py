@@ -15,7 +15,7 @@ import rivermouth as rm
 from rivermouth.errors import RivermouthError
 from rivermouth.testing import assert_same_rows, frame, replay, rows, stream
 from rivermouth.testing import meetings as oracle
-from shapes import pool
+from support.shapes import pool
 
 pytestmark = pytest.mark.spark
 
@@ -32,7 +32,7 @@ RIGHT = pa.schema(
 CASES = {
     "metres": rm.dwithin(rm.point("x", "y"), rm.point("v", "w"), meters=150_000.5),
     "plane & equal": rm.dwithin(rm.point("x", "y"), rm.point("v", "w"), distance=2)
-    & rm.equal({"key": "k"}),
+    & rm.keys({"key": "k"}),
     "shapes": rm.intersects("a", "b"),
     "nearest": rm.nearest(rm.point("x", "y"), rm.point("v", "w"), k=2),
     "nearest shape": rm.nearest("a", "b", distance=2),
@@ -131,13 +131,13 @@ def test_a_frame_is_joined_with_itself_and_the_result_with_others(spark, make, t
         columns={"other": "cab"},
     )  # fmt: skip
     thrice = rm.join_interval(
-        pairs, make(spark, CABS), on=rm.equal({"other": "cab"}), time="at", lateness="10 minutes",
+        pairs, make(spark, CABS), on=rm.keys({"other": "cab"}), time="at", lateness="10 minutes",
         between=("-1 minute", "1 minute"), columns={"again": "at", "other_zone": "zone"},
     )  # fmt: skip
     table = tmp_path / "zones.parquet"
     spark.createDataFrame([("west", 1)], "name string, rank long").toPandas().to_parquet(table)
     ranked = rm.join_table(
-        thrice, rm.tables.parquet(table), on=rm.equal({"other_zone": "name"}), how="left"
+        thrice, rm.tables.parquet(table), on=rm.keys({"other_zone": "name"}), how="left"
     )
     found = sorted((row["cab"], row["other"], row["rank"]) for row in rows(ranked))
     assert found == [("1", "1", 1), ("1", "2", 1), ("2", "1", 1), ("2", "2", 1), ("3", "3", None)]
@@ -311,7 +311,7 @@ WRONG = {
     "open": ({"between": (None, "1 second")}, "between has an end that is open"),
     "text": ({"between": "1 second"}, r"between is '1 second'. Give \(lower, upper\)"),
     "late": ({"late": "drop"}, "late is 'drop'. Use 'count' or 'rows'"),
-    "families": ({"on": rm.equal({"cab": "x"})}, r"equal compares 'cab' \(string\) with 'x'"),
+    "families": ({"on": rm.keys({"cab": "x"})}, r"equal compares 'cab' \(string\) with 'x'"),
     "cell": (
         {"on": rm.nearest("g", "g"), "grid": rm.grid(cell=1)},
         r"grid\(cell=\) has no meaning",

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 import rivermouth as rm
 from rivermouth.errors import RivermouthError
 from rivermouth.testing import assert_same_rows, oracle, replay, rows
-from shapes import pool
+from support.shapes import pool
 
 pytestmark = pytest.mark.spark
 
@@ -27,9 +27,9 @@ PLACES = {
     "relate": rm.relate("a", "b", "T*F**F***"),
     "dwithin": rm.dwithin("a", "b", distance=1),
     "nearest": rm.nearest("a", "b", k=2),
-    "within & equal": rm.within("a", "b") & rm.equal({"key": "k"}),
-    "nearest & equal": rm.nearest("a", "b", distance=3) & rm.equal({"key": "k"}),
-    "equal": rm.equal({"key": "k"}),
+    "within & equal": rm.within("a", "b") & rm.keys({"key": "k"}),
+    "nearest & equal": rm.nearest("a", "b", distance=3) & rm.keys({"key": "k"}),
+    "equal": rm.keys({"key": "k"}),
     "within, points": rm.within(rm.point("x", "y"), "b"),
     "covered_by, points": rm.covered_by(rm.point("x", "y"), "b"),
     "dwithin, points": rm.dwithin(rm.point("x", "y"), rm.point("u", "v"), distance=2),
@@ -121,7 +121,7 @@ def rounded(found):
 
 
 def test_columns_are_chosen_renamed_or_all_but_those_of_the_condition(events, table):
-    on = rm.within(rm.point("x", "y"), "b") & rm.equal({"key": "k"})
+    on = rm.within(rm.point("x", "y"), "b") & rm.keys({"key": "k"})
     given = events["batch"].columns
     join = functools.partial(rm.join_table, events["batch"], table, on=on)
     assert join().columns == [*given, "name", "u", "v"]
@@ -174,7 +174,7 @@ def test_sparks_own_geometry_goes_in_and_out(spark, table, table_rows):
             "Cast it to double.",
         ),
         (
-            {"on": rm.equal({"id": "name"})},
+            {"on": rm.keys({"id": "name"})},
             "join_table: equal compares 'id' (bigint) with 'name' of places.parquet (string). "
             "Cast one of them, as in events.withColumn('id', F.col('id').cast('string')).",
         ),
@@ -202,7 +202,7 @@ def test_sparks_own_geometry_goes_in_and_out(spark, table, table_rows):
         ),
         (
             {"on": rm.within("a", "b"), "cache": rm.external()},
-            "tables.parquet: Parquet files answer rm.equal only, not Topology(predicate='within', "
+            "tables.parquet: Parquet files answer rm.keys only, not Topology(predicate='within', "
             "left='a', right='b', pattern=None). Use cache=rm.full().",
         ),
         (

@@ -5,7 +5,7 @@ import pyarrow.parquet as pq
 import pytest
 import shapely
 
-from killing import KILLS, kill_and_finish, output
+from support.killing import KILLS, kill_and_finish, output
 
 pytestmark = pytest.mark.spark
 

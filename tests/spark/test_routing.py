@@ -41,7 +41,7 @@ ROUTINGS = {
 }
 CACHES = {"full": rm.full(), "incremental": rm.incremental(rows=5), "external": rm.external()}
 ON = {
-    "two columns": rm.equal(["k", "t"]),
+    "two columns": rm.keys(["k", "t"]),
     "asof": rm.asof("v", "w", by="k"),
 }
 
@@ -105,7 +105,7 @@ def test_a_running_stream_is_balanced_from_the_second_cycle_on(spark, table, tmp
     def joined():
         cache = rm.incremental(rows=100)
         return rm.join_table(
-            stream, table, on=rm.equal("k"), how="left", columns=["name"], cache=cache,
+            stream, table, on=rm.keys("k"), how="left", columns=["name"], cache=cache,
             routing=routing,
         )  # fmt: skip
 
@@ -133,7 +133,7 @@ def test_a_rule_of_many_cuts_is_followed_and_maps_do_no_harm(spark, table, tmp_p
     rule = State(partitions, 1, tuple(cuts.tolist()), (1.0,) * len(cuts), cycle=1)
     events = skewed(spark, 2000).withColumn("tags", F.create_map(F.lit("a"), F.col("id")))
     joined = rm.join_table(
-        replay(events, cuts=2000), table, on=rm.equal("k"), how="left", columns=["name"],
+        replay(events, cuts=2000), table, on=rm.keys("k"), how="left", columns=["name"],
         routing=rm.by_hotspot(partitions=partitions, path=str(tmp_path / "rules")),
     )  # fmt: skip
 

@@ -5,7 +5,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 import rivermouth as rm
-from servers import PASSWORD, postgres_server
+from support.servers import PASSWORD, postgres_server
 
 pytestmark = [pytest.mark.spark, pytest.mark.server]
 
@@ -39,7 +39,7 @@ def clicks(spark, tmp_path):
 def started(clicks, server, folder, **settings):
     users = rm.tables.postgres(server.url, "users", connect_timeout="2 seconds")
     named = rm.join_table(
-        clicks, users, on=rm.equal("uid"), how="left",
+        clicks, users, on=rm.keys("uid"), how="left",
         cache=rm.incremental(rows=1, attempts=1, **settings),
     )  # fmt: skip
     return (
@@ -86,7 +86,7 @@ def test_a_stream_that_may_miss_goes_on_and_counts(spark, clicks, server, tmp_pa
         server.start()
     users = rm.tables.postgres(server.url, "users", connect_timeout="2 seconds")
     named = rm.join_table(
-        clicks, users, on=rm.equal("uid"), how="left",
+        clicks, users, on=rm.keys("uid"), how="left",
         cache=rm.incremental(attempts=1, when_down="miss"),
     )  # fmt: skip
     server.stop()

@@ -8,9 +8,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import rivermouth as rm
-from killing import KILLS, kill_and_finish, output
 from rivermouth.tables.skew.salting_store import Crowding
 from rivermouth.testing.meetings import join_interval
+from support.killing import KILLS, kill_and_finish, output
 
 pytestmark = pytest.mark.spark
 

@@ -5,17 +5,17 @@ import pytest
 
 import rivermouth as rm
 from rivermouth.errors import ConditionError, RivermouthError
-from rivermouth.spec.conditions import All, AsOf, Between, Equal, Near, Nearest, Topology, split
+from rivermouth.spec.conditions import All, AsOf, Between, Keys, Near, Nearest, Topology, split
 
 
 def test_and_puts_an_equality_and_a_place_together_in_any_order():
     place = rm.within(rm.point("lon", "lat"), "shape")
-    assert rm.equal("city") & place == place & rm.equal("city") == All(rm.equal("city"), place)
+    assert rm.keys("city") & place == place & rm.keys("city") == All(rm.keys("city"), place)
 
 
 def test_and_merges_equalities_and_keeps_each_pair_once():
-    both = rm.equal("city") & rm.equal({"uid": "user_id"}) & rm.equal("city")
-    assert both == Equal((("city", "city"), ("uid", "user_id")))
+    both = rm.keys("city") & rm.keys({"uid": "user_id"}) & rm.keys("city")
+    assert both == Keys((("city", "city"), ("uid", "user_id")))
 
 
 @pytest.mark.parametrize("other", [rm.dwithin("a", "b", distance=1), rm.asof("t", "u")])
@@ -30,10 +30,10 @@ def test_between_takes_numbers_or_lengths_of_time():
     mixed = rm.between("v", "w", lower=0.1, upper=Decimal("0.1"))
     assert mixed == Between("v", "w", 0.1, Decimal("0.1"))
     assert rm.between("v", "w", lower=1, upper=0.5, by="road") == All(
-        rm.equal("road"), Between("v", "w", 1, 0.5)
+        rm.keys("road"), Between("v", "w", 1, 0.5)
     )
     assert split(rm.asof("ts", "since", by={"a": "b"})) == (
-        Equal((("a", "b"),)), None, AsOf("ts", "since"),
+        Keys((("a", "b"),)), None, AsOf("ts", "since"),
     )  # fmt: skip
 
 
@@ -85,7 +85,7 @@ def test_meters_means_the_sphere():
 @pytest.mark.parametrize(
     ("write", "sentence"),
     [
-        (lambda: rm.equal([]), "equal: no column is named. Name at least one."),
+        (lambda: rm.keys([]), "keys: no column is named. Name at least one."),
         (lambda: rm.dwithin("a", "b"), "dwithin: no bound is given. Give distance="),
         (
             lambda: rm.dwithin("a", "b", distance=1, meters=1),
@@ -115,9 +115,9 @@ def test_relate_patterns_are_upper_case_inside():
 
 def test_a_condition_refuses_what_would_silently_lose_a_part_of_it():
     with pytest.raises(ConditionError, match=r"Combine with &"):
-        _ = rm.equal("city") and rm.within("a", "b")
+        _ = rm.keys("city") and rm.within("a", "b")
     with pytest.raises(ConditionError, match=r"combined with & only"):
-        _ = rm.equal("city") | rm.within("a", "b")
+        _ = rm.keys("city") | rm.within("a", "b")
 
 
 @pytest.mark.parametrize(

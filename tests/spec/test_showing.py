@@ -21,7 +21,7 @@ HERE = rm.point("x", "y")
 @pytest.mark.parametrize(
     ("condition", "shown"),
     [
-        (rm.equal({"uid": "user_id"}), [("uid", "= user_id")]),
+        (rm.keys({"uid": "user_id"}), [("uid", "= user_id")]),
         (rm.within(HERE, "shape"), [("point(x, y)", "within shape")]),
         (rm.relate("a", "b", "T********"), [("a", "relate b (T********)")]),
         (rm.dwithin("a", "b", distance=2.5), [("a", "at most 2.5 from b")]),
@@ -39,7 +39,7 @@ HERE = rm.point("x", "y")
             rm.asof("at", "since", by="city"),
             [("city", "= city"), ("at", "newest since at or before")],
         ),
-        (rm.equal("<b>") & rm.within("a", "b"), [("&lt;b&gt;", "= &lt;b&gt;"), ("a", "within b")]),
+        (rm.keys("<b>") & rm.within("a", "b"), [("&lt;b&gt;", "= &lt;b&gt;"), ("a", "within b")]),
     ],
 )  # fmt: skip
 def test_conditions(condition: object, shown: list[tuple[str, str]]) -> None:

@@ -138,14 +138,14 @@ def test_equality_comes_before_the_place():
         {"city": "a", "zone": "mine", "shape": shapely.to_wkb(shapely.Point(3, 4))},
     ]
     taxi = {"town": "a", "x": 0, "y": 0}
-    on = rm.equal({"town": "city"}) & rm.nearest(HERE, "shape")
+    on = rm.keys({"town": "city"}) & rm.nearest(HERE, "shape")
     assert oracle.join_table([taxi], rows, on=on) == [{**taxi, "zone": "mine", "distance": 5.0}]
 
 
 def test_null_and_nan_equal_nothing():
     for key in (None, math.nan):
-        assert oracle.matches({"k": key}, [{"k": key}], rm.equal("k")) == []
-    assert oracle.matches({"k": 0.0}, [{"k": -0.0}], rm.equal("k")) != []
+        assert oracle.matches({"k": key}, [{"k": key}], rm.keys("k")) == []
+    assert oracle.matches({"k": 0.0}, [{"k": -0.0}], rm.keys("k")) != []
 
 
 def test_how():
@@ -176,7 +176,7 @@ def test_left_of_a_nearest_that_finds_nothing_has_no_distance():
 def test_columns():
     rows = [{"k": 1, "zone": "a", "size": 2, "shape": shapely.to_wkb(SQUARE)}]
     taxi = {"k": 1, "x": 1, "y": 1}
-    on = rm.equal("k") & rm.within(HERE, "shape")
+    on = rm.keys("k") & rm.within(HERE, "shape")
 
     def brought(columns):
         (row,) = oracle.join_table([taxi], rows, on=on, columns=columns)

@@ -62,7 +62,7 @@ def join_interval(
         Two streaming frames or two batch frames; also the results of other operators of ours.
     on
         What a pair must satisfy: any place of `join_table` but ``disjoint``, with or without
-        ``& rm.equal(...)``. ``rm.nearest`` means the nearest among the right rows in the interval;
+        ``& rm.keys(...)``. ``rm.nearest`` means the nearest among the right rows in the interval;
         it is answered when the clock has passed it. Of rows equally far the older comes first.
     time
         The column of times: one name, or (left name, right name). Timestamps of one type.

@@ -58,8 +58,8 @@ def join_table(
     table
         Where the dimension rows are: ``rm.tables.geojson(...)`` and the like.
     on
-        What a pair must satisfy: ``rm.equal("user_id")``, ``rm.between(...)``, ``rm.asof(...)``,
-        ``rm.within(rm.point("lon", "lat"), "geometry")`` and the like; ``& rm.equal(...)``.
+        What a pair must satisfy: ``rm.keys("user_id")``, ``rm.between(...)``, ``rm.asof(...)``,
+        ``rm.within(rm.point("lon", "lat"), "geometry")`` and the like; ``& rm.keys(...)``.
     how
         "inner": matching pairs. "left": also events that match nothing, with nulls. "semi":
         events that match, once each. "anti": events that match nothing.
@@ -157,7 +157,7 @@ def _check_buckets(join: Join, plan: Plan | None, is_frame: bool) -> None:
             WHERE,
             "rm.full(buckets=) cuts a table by its equality fields, and the condition has none",
             there=f"it is {join.on}",
-            todo="Add one, as in rm.equal('city') & ... or by='city', or leave buckets out.",
+            todo="Add one, as in rm.keys('city') & ... or by='city', or leave buckets out.",
         )
     if plan == "native" or is_frame:
         raise PlanError(

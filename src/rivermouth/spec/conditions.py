@@ -83,7 +83,7 @@ class Condition:
             "on",
             "a condition is neither true nor false by itself",
             there="`and`, `or`, `not` and `if` ask for that",
-            todo='Combine with &, as in rm.equal("city") & rm.within(...).',
+            todo='Combine with &, as in rm.keys("city") & rm.within(...).',
         )
 
     def __or__(self, other: object) -> Condition:
@@ -106,7 +106,7 @@ class Condition:
         pairs = tuple(
             pair for equal in (one.equal, two.equal) if equal is not None for pair in equal.pairs
         )
-        equal = Equal(tuple(dict.fromkeys(pairs))) if pairs else None
+        equal = Keys(tuple(dict.fromkeys(pairs))) if pairs else None
         return combine(equal, searches[0] if searches else None)
 
     def _repr_html_(self) -> str:
@@ -119,7 +119,7 @@ class Condition:
 
 
 @dataclass(frozen=True)
-class Equal(Condition):
+class Keys(Condition):
     """Each left column equals its table column; null and NaN equal nothing."""
 
     pairs: tuple[tuple[str, str], ...]
@@ -206,7 +206,7 @@ Range = Between | AsOf
 class All(Condition):
     """Equality, and a place or a range."""
 
-    equal: Equal
+    equal: Keys
     search: Place | Range
 
 
@@ -230,7 +230,7 @@ def _told(search: Place | Range) -> tuple[str, str]:
 class Parts(NamedTuple):
     """What a condition is made of."""
 
-    equal: Equal | None
+    equal: Keys | None
     place: Place | None
     range: Range | None
 
@@ -240,7 +240,7 @@ def split(condition: Condition) -> Parts:
     match condition:
         case All(equal, search):
             return split(search)._replace(equal=equal)
-        case Equal():
+        case Keys():
             return Parts(condition, None, None)
         case Topology() | Near() | Nearest():
             return Parts(None, condition, None)
@@ -249,11 +249,11 @@ def split(condition: Condition) -> Parts:
     raise ConditionError(
         "on",
         f"{condition!r} is not a condition",
-        todo="Write one with rm.equal, rm.between, rm.within, rm.nearest and the like.",
+        todo="Write one with rm.keys, rm.between, rm.within, rm.nearest and the like.",
     )
 
 
-def combine(equal: Equal | None, search: Place | Range | None) -> Condition:
+def combine(equal: Keys | None, search: Place | Range | None) -> Condition:
     """The condition made of `equal` and `search`, at least one of them given."""
     if equal is not None and search is not None:
         return All(equal, search)
@@ -265,17 +265,17 @@ def combine(equal: Equal | None, search: Place | Range | None) -> Condition:
 By = str | Sequence[str] | Mapping[str, str]
 
 
-def equal(columns: By) -> Equal:
+def keys(columns: By) -> Keys:
     """Rows whose columns are equal: one name, several, or {left name: table name}.
 
     Null and NaN equal nothing. Strings compare by their bytes. 0.0 equals -0.0.
 
     Examples
     --------
-    >>> equal("city")
-    Equal(pairs=(('city', 'city'),))
-    >>> equal({"uid": "user_id"})
-    Equal(pairs=(('uid', 'user_id'),))
+    >>> keys("city")
+    Keys(pairs=(('city', 'city'),))
+    >>> keys({"uid": "user_id"})
+    Keys(pairs=(('uid', 'user_id'),))
     """
     if isinstance(columns, str):
         pairs: tuple[tuple[str, str], ...] = ((columns, columns),)
@@ -284,8 +284,8 @@ def equal(columns: By) -> Equal:
     else:
         pairs = tuple((name, name) for name in columns)
     if not pairs:
-        raise ConditionError("equal", "no column is named", todo="Name at least one.")
-    return Equal(pairs)
+        raise ConditionError("keys", "no column is named", todo="Name at least one.")
+    return Keys(pairs)
 
 
 def between(
@@ -313,7 +313,7 @@ def between(
     Examples
     --------
     >>> between("ts", "slot", lower="5 minutes", upper="0 seconds", by="road")
-    All(equal=Equal(pairs=(('road', 'road'),)), search=Between(left='ts', right='slot', \
+    All(equal=Keys(pairs=(('road', 'road'),)), search=Between(left='ts', right='slot', \
 lower=datetime.timedelta(seconds=300), upper=datetime.timedelta(0)))
     """
     low, high = _reach("between(lower=)", lower), _reach("between(upper=)", upper)
@@ -330,7 +330,7 @@ lower=datetime.timedelta(seconds=300), upper=datetime.timedelta(0)))
             f"nothing lies between v - {lower} and v + {upper}",
             todo="Make lower + upper zero or more.",
         )
-    return combine(None if by is None else equal(by), Between(value, column, low, high))
+    return combine(None if by is None else keys(by), Between(value, column, low, high))
 
 
 def asof(value: str, column: str, *, by: By | None = None) -> Condition:
@@ -351,7 +351,7 @@ def asof(value: str, column: str, *, by: By | None = None) -> Condition:
     >>> asof("ts", "valid_from")
     AsOf(left='ts', right='valid_from')
     """
-    return combine(None if by is None else equal(by), AsOf(value, column))
+    return combine(None if by is None else keys(by), AsOf(value, column))
 
 
 def _sum(low: Reach, high: Reach) -> Fraction:

@@ -12,7 +12,7 @@ Weight = Literal["records", "cost"]
 
 @dataclass(frozen=True)
 class ByHash:
-    """Equal keys to one partition, by their hash."""
+    """Keys keys to one partition, by their hash."""
 
     partitions: int | None = None
 

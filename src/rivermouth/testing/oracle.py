@@ -19,8 +19,8 @@ from rivermouth.errors import ColumnError
 from rivermouth.spec.conditions import (
     Between,
     Condition,
-    Equal,
     Geometry,
+    Keys,
     Metric,
     Near,
     Nearest,
@@ -105,7 +105,7 @@ def matches(event: Row, table: Iterable[Row], on: Condition) -> list[Match]:
     return [(row, None) for row in rows if _holds(event, row, place)]
 
 
-def _are_equal(event: Row, row: Row, equal: Equal) -> bool:
+def _are_equal(event: Row, row: Row, equal: Keys) -> bool:
     """Null and NaN equal nothing: None is asked for, NaN is unequal by itself."""
     return all(event[left] is not None and event[left] == row[right] for left, right in equal.pairs)
 

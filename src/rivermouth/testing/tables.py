@@ -15,7 +15,7 @@ import pyarrow as pa
 from rivermouth.errors import ColumnError, PlanError
 from rivermouth.spark import types
 from rivermouth.spark.runtime.pickling import arrived
-from rivermouth.spec.conditions import Condition, asof, between, equal
+from rivermouth.spec.conditions import Condition, asof, between, keys
 from rivermouth.tables.source import Answering, Source, srid_of
 from rivermouth.testing import oracle
 
@@ -219,8 +219,8 @@ def _answering(table: Answering, rows: pa.Table, names: Sequence[str]) -> Iterat
     asked = {f"left_{name}": _asked(rows.column(name)) for name in names}
     length = max(map(len, asked.values()))
     left = {name: _repeated(values, length) for name, values in asked.items()}
-    condition = equal({f"left_{name}": name for name in names})
-    what = f"answer(equal({list(names)}))"
+    condition = keys({f"left_{name}": name for name in names})
+    what = f"answer(keys({list(names)}))"
     yield from _answer(table, rows, condition, columns, left, what)
     nobody = {name: values.slice(0, 0) for name, values in left.items()}
     numbers, found = table.answer(condition, columns[:1], nobody)

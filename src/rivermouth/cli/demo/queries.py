@@ -22,7 +22,7 @@ _PACE = {"processingTime": "2 seconds"}
 
 #: what is asked, as a reader would write it
 CALLS = """\
-placed = rm.join_table(cabs, rm.tables.sqlite("fleet.db", "drivers"), on=rm.equal("cab"),
+placed = rm.join_table(cabs, rm.tables.sqlite("fleet.db", "drivers"), on=rm.keys("cab"),
                        how="left", cache=rm.incremental(rows=10_000))
 placed = rm.join_table(placed, rm.tables.geojson("districts.geojson"),
                        on=rm.within(rm.point("lon", "lat"), "geometry"), how="left")
@@ -92,7 +92,7 @@ def _placed(cabs: DataFrame, out: Path, work: Path) -> DataFrame:
     driven = rm.join_table(
         cabs,
         rm.tables.sqlite(out / "fleet.db", "drivers"),
-        on=rm.equal("cab"),
+        on=rm.keys("cab"),
         how="left",
         columns=["driver", "company"],
         cache=rm.incremental(rows=10_000),

@@ -45,7 +45,7 @@ from rivermouth.kernels.cache.hash_table import (
     Books,
     Line,
 )
-from rivermouth.kernels.keys.encoding import Bytes, Ints, Keys
+from rivermouth.kernels.keys.encoding import Bytes, EncodedKeys, Ints
 
 ENTRY_BYTES = 128  #: what an entry costs besides its key and its rows: its line, slots, a ghost's
 _UNBOUNDED = 1 << 62
@@ -93,7 +93,7 @@ class Holding:
     Examples
     --------
     >>> held = Holding(rows=2, policy="lru")
-    >>> batch = held.find(Keys(np.array([7, 8, 7])), now=0.0)
+    >>> batch = held.find(EncodedKeys(np.array([7, 8, 7])), now=0.0)
     >>> batch.asked.tolist()
     [0, 1]
     >>> held.fill(batch, count=np.array([1, 0]), size=np.array([8, 0]), chunk=0,
@@ -126,7 +126,7 @@ class Holding:
         )
         self._books = hash_table.empty_books(1 << 10, 1 << 10)
 
-    def find(self, keys: Keys, now: float) -> Found:
+    def find(self, keys: EncodedKeys, now: float) -> Found:
         """Look up a batch; entries that are too old are as if they were not there."""
         self._books = hash_table.room_for(self._books, len(keys), keys.nbytes)
         entries, asked = np.empty(len(keys), np.int64), np.empty(len(keys), np.int64)

@@ -22,7 +22,7 @@ _PREFIX = 8  # bytes of a length
 
 
 @dataclass(frozen=True)
-class Keys:
+class EncodedKeys:
     """One key a record.
 
     Parameters
@@ -50,7 +50,7 @@ class Keys:
         return int(self.offsets[-1] - self.offsets[0]) if len(self.offsets) else 0
 
 
-def encode(columns: Sequence[pa.Array]) -> Keys:
+def encode(columns: Sequence[pa.Array]) -> EncodedKeys:
     """The keys made of these columns, none of them null or NaN anywhere.
 
     One column of numbers, dates, times or booleans is its own code. Strings and binaries are
@@ -69,14 +69,14 @@ def encode(columns: Sequence[pa.Array]) -> Keys:
     if len(plain) == 1:
         number = _as_number(plain[0])
         if number is not None:
-            return Keys(number)
+            return EncodedKeys(number)
         data, offsets, _ = _as_bytes(plain[0])
     else:
         data, offsets = _NOTHING, np.zeros(len(plain[0]) + 1, np.int64)
         for column in plain:
             more, ends, is_fixed = _as_bytes(column)
             data, offsets = _beside(data, offsets, more, ends, 0 if is_fixed else _PREFIX)
-    return Keys(_hashes(data, offsets), data, offsets)
+    return EncodedKeys(_hashes(data, offsets), data, offsets)
 
 
 def _decoded(column: pa.Array) -> pa.Array:
@@ -115,7 +115,7 @@ def _as_bytes(column: pa.Array) -> tuple[Bytes, Ints, bool]:
         column = column.cast(pa.large_binary())
     elif kind not in (pa.string(), pa.binary(), pa.large_string(), pa.large_binary()):
         raise ConditionError(
-            "equal",
+            "keys",
             f"keys of type {kind} cannot be kept apart",
             todo="Compare numbers, strings, dates, times, decimals, booleans or binaries.",
         )

@@ -96,7 +96,7 @@ def build(columns: Sequence[pa.Array]) -> KeyIndex:
     gone = missing(columns)
     if len(gone) > _MOST:
         raise TableInvalid(
-            "equal", f"{len(gone):,} rows are more than one index can number",
+            "keys", f"{len(gone):,} rows are more than one index can number",
             todo="Cut the table by its keys: cache=rm.full(buckets=...).",
         )  # fmt: skip
     there = np.flatnonzero(~gone)

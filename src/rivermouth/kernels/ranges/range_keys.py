@@ -79,7 +79,7 @@ class Axis:
         raise ConditionError(
             "on",
             f"a column of type {kind} has no ranges",
-            todo="Use numbers, dates or times, or join by rm.equal.",
+            todo="Use numbers, dates or times, or join by rm.keys.",
         )
 
     def bounds(self, column: pa.Array, between: Between) -> tuple[Places, Places, Bools]:

@@ -1,6 +1,6 @@
 """Points near points in a range of time, both sides sorted: the join of many with many.
 
-Points are cut by their code (what `rm.equal` compares), by slots of time about as long as the
+Points are cut by their code (what `rm.keys` compares), by slots of time about as long as the
 range asked for, and by horizontal strips about as high as the distance asked for; in each strip
 they lie from left to right. What is near a point lies in a few strips of two or three slots, in
 one piece of each, so that both sides are read nearly in the order in which they lie in memory.

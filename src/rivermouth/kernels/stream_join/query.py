@@ -9,7 +9,7 @@ from typing import Literal
 import pyarrow as pa
 
 from rivermouth.kernels.stream_join.times import Interval, Windows
-from rivermouth.spec.conditions import INVERSE, Equal, Geometry, Near, Nearest, Place, Topology
+from rivermouth.spec.conditions import INVERSE, Geometry, Keys, Near, Nearest, Place, Topology
 
 LEFT, RIGHT = 0, 1
 
@@ -60,7 +60,7 @@ class Meeting:
         Whether late rows and those set aside are part of the result.
     """
 
-    equal: Equal | None
+    equal: Keys | None
     place: Place | None
     time: tuple[str, str]
     when: Interval | Windows
@@ -107,13 +107,11 @@ class Meeting:
         """Whether it must be remembered which left rows have met others."""
         return self.how == "left" and isinstance(self.when, Interval) and not self.waits
 
-    def asked_by(self, side: int) -> tuple[Equal | None, Place | None]:
+    def asked_by(self, side: int) -> tuple[Keys | None, Place | None]:
         """The condition as rows of `side` ask it of the other's."""
         if side == LEFT:
             return self.equal, self.place
-        equal = (
-            Equal(tuple((b, a) for a, b in self.equal.pairs)) if self.equal is not None else None
-        )
+        equal = Keys(tuple((b, a) for a, b in self.equal.pairs)) if self.equal is not None else None
         return equal, None if self.place is None else turned(self.place)
 
 

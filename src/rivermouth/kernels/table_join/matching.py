@@ -17,7 +17,7 @@ from rivermouth.kernels.table_join import by_place, by_range
 from rivermouth.kernels.table_join.by_place import PlaceMatcher
 from rivermouth.kernels.table_join.by_range import RangeMatcher
 from rivermouth.kernels.table_join.pairs import Columns, Index, Pairs, part
-from rivermouth.spec.conditions import Equal, Place, Range
+from rivermouth.spec.conditions import Keys, Place, Range
 
 __all__ = ["Columns", "Index", "Matcher", "Pairs", "prepare", "set_aside"]
 
@@ -28,7 +28,7 @@ def prepare(
     *,
     where: str,
     index: str | None = None,
-    equal: Equal | None = None,
+    equal: Keys | None = None,
     span: Range | None = None,
 ) -> Index:
     """Make the index of a condition over the table's `columns`.
@@ -81,7 +81,7 @@ class Matcher:
 
     def __init__(
         self,
-        equal: Equal | None,
+        equal: Keys | None,
         place: Place | None,
         table: Columns,
         index: Index,
@@ -124,7 +124,7 @@ class Matcher:
 
 
 def set_aside(
-    equal: Equal | None,
+    equal: Keys | None,
     place: Place | None,
     left: Columns,
     *,
@@ -140,7 +140,7 @@ def set_aside(
     return troubles
 
 
-def _null_keys(left: Columns, equal: Equal) -> dict[str, int]:
+def _null_keys(left: Columns, equal: Keys) -> dict[str, int]:
     """How many records have a key that is null or NaN."""
     count = int(np.count_nonzero(key_index.missing([left[name] for name, _ in equal.pairs])))
     return {"null_key": count} if count else {}

@@ -16,8 +16,8 @@ from rivermouth.spark import types
 from rivermouth.spark.validation.join_table import Columns, brought
 from rivermouth.spec.conditions import (
     Condition,
-    Equal,
     Geometry,
+    Keys,
     Near,
     Nearest,
     Place,
@@ -61,7 +61,7 @@ class Asked:
 
     where: str
     frames: tuple[DataFrame, DataFrame]
-    equal: Equal | None
+    equal: Keys | None
     place: Place | None
     time: tuple[str, str]
     how: How
@@ -126,7 +126,7 @@ def check(
             where,
             "rm.between and rm.asof look up a table",
             there="streams are joined by their times, which this operator compares itself",
-            todo="Leave it out of on=; combine places and rm.equal.",
+            todo="Leave it out of on=; combine places and rm.keys.",
         )
     schemas = (left.schema, right.schema)
     names = _times(where, schemas, time)
@@ -229,7 +229,7 @@ def _times(where: str, schemas: tuple[t.StructType, t.StructType], time: Times) 
     return names[0], names[1]
 
 
-def _check_keys(where: str, equal: Equal, schemas: tuple[t.StructType, t.StructType]) -> None:
+def _check_keys(where: str, equal: Keys, schemas: tuple[t.StructType, t.StructType]) -> None:
     for names in equal.pairs:
         ours, theirs = (_kind(where, schemas, side, name) for side, name in enumerate(names))
         if types.family(ours) != types.family(theirs):
@@ -314,7 +314,7 @@ def _kind(
 def _needed(
     right: t.StructType,
     time: str,
-    equal: Equal | None,
+    equal: Keys | None,
     place: Place | None,
     bring: tuple[tuple[str, str], ...],
 ) -> list[str]:

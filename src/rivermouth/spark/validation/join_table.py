@@ -17,8 +17,8 @@ from rivermouth.spec.caches import Full
 from rivermouth.spec.conditions import (
     Between,
     Condition,
-    Equal,
     Geometry,
+    Keys,
     Nearest,
     Place,
     Point,
@@ -60,7 +60,7 @@ class Join:
         When the join was defined, in seconds since 1970.
     """
 
-    equal: Equal | None
+    equal: Keys | None
     place: Place | None
     range: Range | None
     how: How
@@ -166,9 +166,9 @@ def check(
     return join
 
 
-def _check_keys(equal: Equal, events: t.StructType, table: pa.Schema, name: str) -> None:
+def _check_keys(equal: Keys, events: t.StructType, table: pa.Schema, name: str) -> None:
     for left, right in equal.pairs:
-        _check_same_family("equal", left, right, events, table, name)
+        _check_same_family("keys", left, right, events, table, name)
 
 
 def _check_same_family(
@@ -196,7 +196,7 @@ def _check_range(span: Range, events: t.StructType, table: pa.Schema, name: str)
             WHERE,
             f"{what} needs numbers, dates or times, but {span.right!r} of {name} is "
             f"{kind.simpleString()}",
-            todo="Cast it, or join by rm.equal.",
+            todo="Cast it, or join by rm.keys.",
         )
     if isinstance(span, Between):
         _check_reach(span, kind, is_time)
@@ -300,7 +300,7 @@ def brought(
     where: str,
     columns: Columns,
     names: Sequence[str],
-    equal: Equal | None,
+    equal: Keys | None,
     place: Place | None,
     side: str,
 ) -> tuple[tuple[str, str], ...]:

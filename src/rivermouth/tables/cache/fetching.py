@@ -14,7 +14,7 @@ from rivermouth.errors import TableInvalid
 from rivermouth.kernels.cache.row_chunks import row_sizes
 from rivermouth.kernels.keys.encoding import Ints
 from rivermouth.kernels.ranges.bounds import Numbers, Scale
-from rivermouth.spec.conditions import Equal
+from rivermouth.spec.conditions import Keys
 from rivermouth.tables.cache.retry import Asking
 from rivermouth.tables.source import Answering, Source, check_unchanged
 
@@ -52,7 +52,7 @@ class Question:
     """
 
     source: Source
-    equal: Equal | None
+    equal: Keys | None
     columns: tuple[str, ...]
     table: pa.Schema
     sort: str | None

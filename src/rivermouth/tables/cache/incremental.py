@@ -24,11 +24,11 @@ from rivermouth.errors import TableUnavailable
 from rivermouth.kernels.cache.key_cache import Found, Holding, Located
 from rivermouth.kernels.cache.row_chunks import Chunk, Chunks, spread
 from rivermouth.kernels.keys import key_index
-from rivermouth.kernels.keys.encoding import Ints, Keys, encode
+from rivermouth.kernels.keys.encoding import EncodedKeys, Ints, encode
 from rivermouth.kernels.ranges import bounds
 from rivermouth.kernels.table_join.matching import Pairs
 from rivermouth.spec.caches import Incremental
-from rivermouth.spec.conditions import Between, Equal, Range
+from rivermouth.spec.conditions import Between, Keys, Range
 from rivermouth.tables.cache.fetching import Answer, Fetch, Question
 from rivermouth.tables.cache.retry import Asking
 from rivermouth.tables.source import Source
@@ -59,7 +59,7 @@ class Wanted:
     """
 
     source: Source
-    equal: Equal | None
+    equal: Keys | None
     range: Range | None
     columns: tuple[str, ...]
     left: pa.Schema
@@ -360,9 +360,9 @@ _caches: dict[tuple[int, str, Incremental], IncrementalCache] = {}
 _guard = threading.Lock()
 
 
-def _one_key(count: int) -> Keys:
+def _one_key(count: int) -> EncodedKeys:
     """The same key for all: without equality the whole table is one key's run."""
-    return Keys(np.zeros(count, np.int64))
+    return EncodedKeys(np.zeros(count, np.int64))
 
 
 def _ranged(wanted: Wanted) -> tuple[tuple[pa.Schema, str], tuple[pa.Schema, str]]:

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from rivermouth.errors import ConditionError, PlanError
 from rivermouth.kernels.keys import key_index
-from rivermouth.spec.conditions import AsOf, Between, Condition, Equal, Range, split
+from rivermouth.spec.conditions import AsOf, Between, Condition, Keys, Range, split
 
 Ints = npt.NDArray[np.int64]
 
@@ -41,7 +41,7 @@ class Probes:
     columns: dict[str, pa.Array]
 
 
-def answerable(condition: Condition, *, where: str) -> tuple[Equal | None, Range | None]:
+def answerable(condition: Condition, *, where: str) -> tuple[Keys | None, Range | None]:
     """The parts of a condition that any database can answer, or a `PlanError`."""
     equal, place, span = split(condition)
     if place is not None:
@@ -56,7 +56,7 @@ def answerable(condition: Condition, *, where: str) -> tuple[Equal | None, Range
 
 def probes_of(
     left: Mapping[str, pa.Array],
-    equal: Equal | None,
+    equal: Keys | None,
     span: Range | None,
     table: pa.Schema,
     *,
@@ -71,7 +71,7 @@ def probes_of(
 
 def columns_of(
     left: Mapping[str, pa.Array],
-    equal: Equal | None,
+    equal: Keys | None,
     span: Range | None,
     table: pa.Schema,
     *,
@@ -79,7 +79,7 @@ def columns_of(
 ) -> dict[str, pa.Array]:
     """What all records ask for, by the names that `Probes` has; null where nothing can match."""
     columns = {
-        f"key{number}": _comparable("equal", left[name], table.field(right).type, where)
+        f"key{number}": _comparable("keys", left[name], table.field(right).type, where)
         for number, (name, right) in enumerate(equal.pairs if equal is not None else ())
     }
     if span is not None:

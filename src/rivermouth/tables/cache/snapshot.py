@@ -20,7 +20,7 @@ import pyarrow as pa
 from rivermouth.errors import TableStale
 from rivermouth.kernels.table_join import matching
 from rivermouth.spec.caches import Full
-from rivermouth.spec.conditions import Equal, Place, Range
+from rivermouth.spec.conditions import Keys, Place, Range
 from rivermouth.tables.cache import buckets
 from rivermouth.tables.cache.memory import give_back
 from rivermouth.tables.cache.snapshot_store import FORMAT, Shelf, Version, write, write_about
@@ -54,7 +54,7 @@ class Recipe:
 
     source: Source
     schema: pa.Schema
-    equal: Equal | None = None
+    equal: Keys | None = None
     place: Place | None = None
     range: Range | None = None
     index: str | None = None

@@ -79,7 +79,7 @@ class ParquetFiles(Shown):
         if equal is None or place is not None or span is not None:
             raise PlanError(
                 WHERE,
-                f"Parquet files answer rm.equal only, not {condition}",
+                f"Parquet files answer rm.keys only, not {condition}",
                 todo="Use cache=rm.full().",
             )
         dataset = _opened(self.path)

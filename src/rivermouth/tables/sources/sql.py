@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from rivermouth.spec.conditions import AsOf, Between, Equal, Range
+from rivermouth.spec.conditions import AsOf, Between, Keys, Range
 from rivermouth.spec.filters import Comparison, Filter
 from rivermouth.tables.source import gone
 from rivermouth.tables.sources.filtering import values_of
@@ -127,7 +127,7 @@ def select(relation: Relation, columns: Sequence[Column], tests: str) -> str:
 def answer(
     relation: Relation,
     columns: Sequence[Column],
-    equal: Equal | None,
+    equal: Keys | None,
     span: Range | None,
     records: str,
     tests: str,

@@ -20,7 +20,7 @@ from rivermouth.kernels.spatial import sql_grid
 from rivermouth.kernels.table_join.matching import Columns, Index
 from rivermouth.spark import types
 from rivermouth.spark.validation.join_table import WHERE, Join
-from rivermouth.spec.conditions import Equal
+from rivermouth.spec.conditions import Keys
 
 Ints = npt.NDArray[np.int64]
 
@@ -59,7 +59,7 @@ class KeyedRows:
     """
 
     table: str
-    equal: Equal | None
+    equal: Keys | None
     keys: tuple[pa.DataType, ...]
     brought: tuple[tuple[str, pa.DataType], ...]
 
@@ -159,7 +159,7 @@ class Groups:
         return group, number
 
 
-def groups_of(table: Columns, equal: Equal | None) -> Groups:
+def groups_of(table: Columns, equal: Keys | None) -> Groups:
     """The groups of a table; rows whose key is null or NaN are in none."""
     if equal is None:
         count = len(next(iter(table.values())))

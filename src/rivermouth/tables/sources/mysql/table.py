@@ -15,7 +15,7 @@ from pymysql.cursors import SSCursor
 
 from rivermouth.errors import DefinitionError, TableInvalid
 from rivermouth.kernels.keys import key_index
-from rivermouth.spec.conditions import Condition, Equal, Range
+from rivermouth.spec.conditions import Condition, Keys, Range
 from rivermouth.spec.filters import Filter, shown
 from rivermouth.tables.cache.probes import Probes, answerable, probes_of
 from rivermouth.tables.source import T, srid_of
@@ -188,7 +188,7 @@ def _sendable(probes: Probes) -> Probes:
 
 
 def _types(
-    equal: Equal | None, span: Range | None, kinds: Mapping[str, Kind], probes: Probes
+    equal: Keys | None, span: Range | None, kinds: Mapping[str, Kind], probes: Probes
 ) -> dict[str, str]:
     """The type in which each of the probes' columns is given to the statement."""
     rights = {

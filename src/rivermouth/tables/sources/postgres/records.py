@@ -16,7 +16,7 @@ from rivermouth.kernels.keys import key_index
 from rivermouth.kernels.spatial.geometry import Places
 from rivermouth.kernels.spatial.sphere import is_on_sphere
 from rivermouth.kernels.table_join.by_place import places_of
-from rivermouth.spec.conditions import Equal, Place, Range
+from rivermouth.spec.conditions import Keys, Place, Range
 from rivermouth.tables.cache.probes import columns_of
 from rivermouth.tables.sources.postgres.access import WHERE
 from rivermouth.tables.sources.postgres.arrays import Floats, parameter
@@ -53,7 +53,7 @@ class Records:
 
 def records_of(
     left: Mapping[str, pa.Array],
-    equal: Equal | None,
+    equal: Keys | None,
     place: Place | None,
     span: Range | None,
     table: Description,
@@ -98,7 +98,7 @@ def _by_key(rows: npt.NDArray[np.int64], asked: Mapping[str, pa.Array]) -> npt.N
     return ordered
 
 
-def _pairs(equal: Equal | None) -> tuple[tuple[str, str], ...]:
+def _pairs(equal: Keys | None) -> tuple[tuple[str, str], ...]:
     return equal.pairs if equal is not None else ()
 
 

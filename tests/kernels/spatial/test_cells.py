@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from rivermouth.kernels.papers import rtree
 from rivermouth.kernels.spatial import cells
-from shapes import array, coordinates, polygons, pool
+from support.shapes import array, coordinates, polygons, pool
 
-DATA = pathlib.Path(__file__).parents[3] / "shared" / "data"
+DATA = pathlib.Path(__file__).parents[4] / "shared" / "data"
 HALVES = st.integers(-2, 18).map(lambda half: half / 2)
 
 

@@ -14,8 +14,8 @@ import rivermouth as rm
 from rivermouth.errors import ColumnError, ConditionError, DefinitionError, PlanError
 from rivermouth.tables.source import Answering
 from rivermouth.testing import oracle
-from servers import PASSWORD
-from stores import DATABASES, STORES, store_of
+from support.servers import PASSWORD
+from support.stores import DATABASES, STORES, store_of
 
 UTC = dt.UTC
 ROWS = pa.table(
@@ -118,21 +118,21 @@ def test_ten_thousand_keys_at_once_find_all_their_rows(store, names):
         (record, row) for record, key in enumerate(keys) if None not in key for row in wanted[key]
     ]
     assert len(expected) > 1_000
-    assert listed(table.answer(rm.equal(names), ["id"], left), "id") == expected
+    assert listed(table.answer(rm.keys(names), ["id"], left), "id") == expected
 
 
 @pytest.mark.parametrize("kind", [pa.int8(), pa.int16(), pa.int32(), pa.int64()])
 def test_integers_of_any_width_are_equal(store, kind):
     table = store.put("everything", store.columns(ROWS))
     for column in ("small", "number"):
-        found = table.answer(rm.equal({"k": column}), ["id"], {"k": pa.array([7, 0, None], kind)})
+        found = table.answer(rm.keys({"k": column}), ["id"], {"k": pa.array([7, 0, None], kind)})
         assert listed(found, "id") == [(0, 6), (0, 7), (0, 8), (1, 2)]
 
 
 def test_keys_of_another_family_are_refused(store):
     table = store.put("everything", store.columns(ROWS))
     with pytest.raises(ConditionError) as caught:
-        table.answer(rm.equal("number"), ["id"], {"number": pa.array(["1"])})
+        table.answer(rm.keys("number"), ["id"], {"number": pa.array(["1"])})
     assert str(caught.value) == (
         f"tables.{store.kind}: equal compares keys of type string with a column read as int64. "
         "Cast one of them."
@@ -152,7 +152,7 @@ def test_files_answer_equality_only(tmp_path):
     table = store_of("parquet", None, tmp_path).put("everything", ROWS)
     with pytest.raises(PlanError) as caught:
         table.answer(rm.asof("number", "number"), ["id"], {"number": pa.array([1])})
-    assert str(caught.value).startswith("tables.parquet: Parquet files answer rm.equal only, not ")
+    assert str(caught.value).startswith("tables.parquet: Parquet files answer rm.keys only, not ")
 
 
 # -- ranges
@@ -317,7 +317,7 @@ def test_a_filter_lets_the_rows_through_that_python_lets_through(store, test):
     expected = passing(rows, test)
     assert 0 < len(expected) < rows.num_rows
     assert table.read(["id"])["id"].to_pylist() == expected
-    answered = table.answer(rm.equal({"k": "id"}), ["id"], {"k": pa.array(range(12))})
+    answered = table.answer(rm.keys({"k": "id"}), ["id"], {"k": pa.array(range(12))})
     assert listed(answered, "id") == [(n, n) for n in expected]
 
 

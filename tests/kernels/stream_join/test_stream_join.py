@@ -13,7 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rivermouth as rm
-from meetings import (
+from rivermouth.errors import StateError
+from rivermouth.kernels.skew.salting import Crowds, Learning, Step, Watch
+from rivermouth.kernels.stream_join import output_buffer
+from rivermouth.kernels.stream_join.times import Span
+from rivermouth.spec.windows import sliding, tumbling
+from rivermouth.testing import assert_same_rows
+from rivermouth.testing.meetings import join_interval, join_window
+from support.shapes import pool
+from support.stream_joins import (
     NOW,
     SECOND,
     TIME,
@@ -25,14 +33,6 @@ from meetings import (
     run,
     windows,
 )
-from rivermouth.errors import StateError
-from rivermouth.kernels.skew.salting import Crowds, Learning, Step, Watch
-from rivermouth.kernels.stream_join import output_buffer
-from rivermouth.kernels.stream_join.times import Span
-from rivermouth.spec.windows import sliding, tumbling
-from rivermouth.testing import assert_same_rows
-from rivermouth.testing.meetings import join_interval, join_window
-from shapes import pool
 
 SHAPES = [
     *(make("a", "b") for make in (
@@ -118,7 +118,7 @@ how_cut = st.fixed_dictionaries(
 def check(on, when, truth, cut):
     """The join over these rows, however they are cut, gives the truth and leaves nothing."""
     left, right = sides(cut["seed"], cut["kind"])
-    on = on & rm.equal("k") if cut["keyed"] else on
+    on = on & rm.keys("k") if cut["keyed"] else on
     asked = meeting(
         on, when, left.schema, right.schema, how=cut["how"], columns=COLUMNS,
         lateness=cut["lateness"] * SECOND, width=cut["bin"],

@@ -9,8 +9,9 @@ import time
 
 import pyarrow.parquet as pq
 import pytest
-from benchmarks import accounting, harness, keyed, plots, shares, tables
 from benchmarks.runner import Runner, RunnerFailed
+
+from benchmarks import accounting, harness, keyed, plots, shares, tables
 
 BURN = """
 import time

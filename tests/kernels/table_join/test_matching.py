@@ -12,7 +12,7 @@ from rivermouth.errors import PlanError, TableInvalid
 from rivermouth.kernels.table_join import by_place, matching
 from rivermouth.spec.conditions import split
 from rivermouth.testing import oracle
-from shapes import polygons, pool, spots
+from support.shapes import polygons, pool, spots
 
 TOPOLOGY = [
     rm.within, rm.contains, rm.intersects, rm.covers, rm.covered_by, rm.touches, rm.crosses,
@@ -96,7 +96,7 @@ def test_places_and_keys_equal_the_oracle(table_kind, few, seed):
     table = rows("b", pool(seed + 1, 14, table_kind), keys[20:])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(by_place, "_FEW", few)
-        for on in (place & rm.equal("k") for place in PLACES):
+        for on in (place & rm.keys("k") for place in PLACES):
             assert matched(on, left, table) == expected(on, left, table), on
 
 

@@ -11,7 +11,7 @@ from rivermouth.errors import TableInvalid, TableMissing, TableUnavailable
 from rivermouth.spec.conditions import split
 from rivermouth.tables.cache.incremental import IncrementalCache, Wanted
 from rivermouth.tables.cache.retry import Asking
-from servers import postgres_server
+from support.servers import postgres_server
 
 pytestmark = pytest.mark.server
 
@@ -37,7 +37,7 @@ def connected(server):
 def cache_on(server, table="items", on=None, columns=("name",), left=LEFT, **more):
     timeout = more.pop("statement_timeout", "30 seconds")
     source = rm.tables.postgres(server.url, table, statement_timeout=timeout)
-    equal, _, span = split(rm.equal("k") if on is None else on)
+    equal, _, span = split(rm.keys("k") if on is None else on)
     settings = rm.incremental(**{"rows": 5000, **more})
     asking = Asking(source.name, settings.attempts, sleep=lambda _: time.sleep(0.1))
     wanted = Wanted(source, equal, span, columns, left, source.schema())

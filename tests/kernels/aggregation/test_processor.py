@@ -19,7 +19,7 @@ from rivermouth.kernels.aggregation.partials import Book
 from rivermouth.kernels.aggregation.processor import AggregateStepper
 from rivermouth.kernels.state.bucketing import Arrivals
 from rivermouth.testing.recompute import answered, differences, recompute, starts
-from stepping import stepped
+from support.stepping import stepped
 
 SECOND = 1_000_000
 WINDOWS = [

@@ -56,7 +56,7 @@ def test_a_column_is_read_as_it_is_declared(tmp_path, declared, value, arrow, re
     assert table.schema() == pa.schema([("c", arrow)])
     assert table.read(["c"])["c"].to_pylist() == [read, None]
     left = {"k": pa.array([read, None], arrow)}
-    numbers, rows = table.answer(rm.equal({"k": "c"}), ["c"], left)
+    numbers, rows = table.answer(rm.keys({"k": "c"}), ["c"], left)
     assert (numbers.tolist(), rows["c"].to_pylist()) == ([0], [read])
 
 
@@ -157,7 +157,7 @@ def test_names_and_paths_are_taken_as_they_are_written(tmp_path):
     names = ["a:b {0}", "%s"]
     assert table.schema().names == names
     assert table.read(names).to_pylist() == [{names[0]: 7, names[1]: "?"}]
-    numbers, rows = table.answer(rm.equal({"k": names[0]}), names[1:], {"k": pa.array([7])})
+    numbers, rows = table.answer(rm.keys({"k": names[0]}), names[1:], {"k": pa.array([7])})
     assert (numbers.tolist(), rows.to_pylist()) == ([0], [{"%s": "?"}])
 
 
@@ -185,8 +185,8 @@ def test_a_missing_table_is_said_with_the_nearest_name(tmp_path):
 @pytest.mark.parametrize(
     "condition",
     [
-        rm.equal("word"),
-        rm.equal(["word", "n"]),
+        rm.keys("word"),
+        rm.keys(["word", "n"]),
         rm.between("n", "n", lower=1, upper=1, by="word"),
         rm.asof("n", "n", by="word"),
     ],

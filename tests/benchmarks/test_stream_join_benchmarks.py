@@ -2,10 +2,11 @@
 
 import matplotlib as mpl
 import pytest
-from benchmarks import meeting_tables
 from benchmarks.daytime import Daytime
 from benchmarks.events import TDRIVE
 from benchmarks.harness import DATA
+
+from benchmarks import meeting_tables
 
 mpl.use("svg")
 

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import rivermouth as rm
-from killing import KILLS, kill_and_finish, output
+from support.killing import KILLS, kill_and_finish, output
 
 pytestmark = pytest.mark.spark
 

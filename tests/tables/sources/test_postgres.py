@@ -27,7 +27,7 @@ from rivermouth.errors import (
 )
 from rivermouth.tables.source import Answering, srid_of
 from rivermouth.tables.sources.postgres import connections
-from servers import PASSWORD
+from support.servers import PASSWORD
 
 pytestmark = pytest.mark.server
 
@@ -103,7 +103,7 @@ def test_each_value_comes_as_it_was_written(typed, name, value):
 
 def test_values_that_an_answer_brings_are_those_that_are_read(typed):
     names = [name for name, *_ in COLUMNS]
-    rows, found = typed.answer(rm.equal({"k": "i4"}), names, {"k": pa.array([5, 2**31 - 1])})
+    rows, found = typed.answer(rm.keys({"k": "i4"}), names, {"k": pa.array([5, 2**31 - 1])})
     assert rows.tolist() == [1]
     assert found == typed.read(names).slice(0, 1)
 
@@ -208,7 +208,7 @@ def test_partitioned_tables_and_views_are_tables_too(postgres_url, database):
     for name, expected in (("parted", [2, 1, 1]), ("shown", [3, 2, 2])):
         table = rm.tables.postgres(postgres_url, name)
         assert table.read(["n"])["n"].to_pylist() == expected
-        rows, _ = table.answer(rm.equal("n"), [], {"n": pa.array([2])})
+        rows, _ = table.answer(rm.keys("n"), [], {"n": pa.array([2])})
         assert len(rows) == expected.count(2)
 
 
@@ -220,7 +220,7 @@ def test_names_are_taken_as_they_are_written(postgres_url, database):
     names = ['Select "x"; --', "100%"]
     assert table.schema().names == names
     assert table.read(names).to_pylist() == [{names[0]: 7, names[1]: "%s {}"}]
-    rows, found = table.answer(rm.equal({"k": names[0]}), names[1:], {"k": pa.array([7])})
+    rows, found = table.answer(rm.keys({"k": names[0]}), names[1:], {"k": pa.array([7])})
     assert (rows.tolist(), found.to_pylist()) == ([0], [{"100%": "%s {}"}])
 
 
@@ -278,11 +278,11 @@ def test_a_table_that_changes_is_an_error_that_says_so(postgres_url, database):
     assert table.schema().names == ["id", "word"]
     database.execute("ALTER TABLE moving DROP COLUMN word")
     with pytest.raises(TableInvalid, match="If the table has changed, define the join anew"):
-        table.answer(rm.equal("id"), ["word"], left)
+        table.answer(rm.keys("id"), ["word"], left)
     assert table.schema().names == ["id"]
     database.execute("DROP TABLE moving")
     with pytest.raises(TableMissing, match="table 'moving' is no longer there"):
-        table.answer(rm.equal("id"), ["id"], left)
+        table.answer(rm.keys("id"), ["id"], left)
 
 
 # -- values that travel
@@ -406,7 +406,7 @@ def test_a_statement_that_takes_too_long_is_given_up(postgres_url, database):
     table = rm.tables.postgres(postgres_url, "sleepy", statement_timeout="200 milliseconds")
     for ask in (
         lambda: table.read(["nap"]),
-        lambda: table.answer(rm.equal("nap"), ["id"], {"nap": pa.array([""])}),
+        lambda: table.answer(rm.keys("nap"), ["id"], {"nap": pa.array([""])}),
     ):
         with pytest.raises(TableUnavailable) as caught:
             ask()

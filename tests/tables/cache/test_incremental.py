@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rivermouth as rm
-from memory_store import MemoryTable
 from rivermouth.errors import TableInvalid, TableMissing, TableUnavailable
 from rivermouth.kernels.table_join.assemble import assemble
 from rivermouth.spec.conditions import split
 from rivermouth.tables.cache.incremental import IncrementalCache, Wanted, shared
 from rivermouth.tables.cache.retry import Asking
 from rivermouth.testing import oracle
+from support.memory_store import MemoryTable
 
 NAN = float("nan")
 
@@ -74,10 +74,10 @@ DAYS = st.one_of(st.none(), st.integers(-6, 6).map(lambda n: START.date() + dt.t
 CENTS = st.one_of(st.none(), st.integers(-600, 600).map(lambda n: Decimal(n).scaleb(-2)))
 
 CONDITIONS = {
-    "number": (rm.equal("k"), {}, {}),
-    "words": (rm.equal({"name": "label"}), {}, {}),
-    "both": (rm.equal({"k": "k", "name": "label"}), {}, {}),
-    "reals": (rm.equal({"x": "at"}), {"x": REAL}, {"at": REAL}),
+    "number": (rm.keys("k"), {}, {}),
+    "words": (rm.keys({"name": "label"}), {}, {}),
+    "both": (rm.keys({"k": "k", "name": "label"}), {}, {}),
+    "reals": (rm.keys({"x": "at"}), {"x": REAL}, {"at": REAL}),
     "range": (rm.between("x", "at", lower=2, upper=1, by="k"), {"x": WHOLE}, {"at": WHOLE}),
     "float range": (rm.between("x", "at", lower=1.5, upper=0, by="k"), {"x": REAL}, {"at": REAL}),
     "times": (
@@ -157,7 +157,7 @@ def ask(cache, *keys, now=0.0):
 
 def test_a_batchs_missing_keys_are_asked_for_by_one_statement():
     source = table_of(1, 2, 2, 3)
-    cache = cache_for(source, rm.equal("k"), LEFT, rows=100)
+    cache = cache_for(source, rm.keys("k"), LEFT, rows=100)
     assert ask(cache, 1, 2, 1, None, 9) == [["v1"], ["v2", "v2"], ["v1"], [], []]
     assert ask(cache, 3, 2, 9) == [["v3"], ["v2", "v2"], []]
     assert source.weather.asked == [[(1,), (2,), (9,)], [(3,)]]
@@ -169,7 +169,7 @@ def test_a_batchs_missing_keys_are_asked_for_by_one_statement():
 
 def test_absent_keys_are_asked_for_once_until_their_time_is_over():
     source = table_of(1)
-    cache = cache_for(source, rm.equal("k"), LEFT, rows=1000, missing_ttl="1 minute")
+    cache = cache_for(source, rm.keys("k"), LEFT, rows=1000, missing_ttl="1 minute")
     for moment in range(60):
         ask(cache, *range(100, 200), now=float(moment))
     assert len(source.weather.asked) == 1
@@ -179,7 +179,7 @@ def test_absent_keys_are_asked_for_once_until_their_time_is_over():
 
 def test_rows_are_read_anew_when_they_are_too_old():
     source = table_of(1)
-    cache = cache_for(source, rm.equal("k"), LEFT, rows=10, ttl="10 seconds")
+    cache = cache_for(source, rm.keys("k"), LEFT, rows=10, ttl="10 seconds")
     assert [ask(cache, 1, now=moment) for moment in (0.0, 9.9, 10.0)] == [[["v1"]]] * 3
     assert len(source.weather.asked) == 2
     assert cache.counts["expired"] == 1
@@ -187,7 +187,7 @@ def test_rows_are_read_anew_when_they_are_too_old():
 
 def test_very_many_missing_keys_are_asked_for_in_parts():
     source = table_of(*range(0, 45_000, 3))
-    cache = cache_for(source, rm.equal("k"), LEFT, rows=100_000)
+    cache = cache_for(source, rm.keys("k"), LEFT, rows=100_000)
     found = ask(cache, *range(45_000))
     assert found == [[f"v{key}"] if key % 3 == 0 else [] for key in range(45_000)]
     assert [len(keys) for keys in source.weather.asked] == [20_000, 20_000, 5_000]
@@ -195,7 +195,7 @@ def test_very_many_missing_keys_are_asked_for_in_parts():
 
 def test_a_key_with_more_rows_than_are_kept_is_served_each_time():
     source = table_of(1, 1, 1, 2)
-    cache = cache_for(source, rm.equal("k"), LEFT, rows=2)
+    cache = cache_for(source, rm.keys("k"), LEFT, rows=2)
     for _ in range(3):
         assert ask(cache, 1, 2) == [["v1"] * 3, ["v2"]]
     assert source.weather.asked == [[(1,), (2,)], [(1,)], [(1,)]]
@@ -204,7 +204,7 @@ def test_a_key_with_more_rows_than_are_kept_is_served_each_time():
 
 def test_rows_that_nobody_holds_do_not_pile_up():
     source = table_of(*range(30_000))
-    cache = cache_for(source, rm.equal("k"), LEFT, rows=500, policy="lru")
+    cache = cache_for(source, rm.keys("k"), LEFT, rows=500, policy="lru")
     for first in range(0, 30_000, 1000):
         ask(cache, *range(first, first + 1000))
     chunks = cache._chunks.chunks
@@ -217,7 +217,7 @@ def test_rows_that_nobody_holds_do_not_pile_up():
 def test_the_bound_in_bytes_is_kept():
     text = pa.array(["x" * 1000 for _ in range(5000)])
     source = MemoryTable(pa.table({"k": pa.array(range(5000)), "v": text}))
-    cache = cache_for(source, rm.equal("k"), LEFT, bytes="64 KB")
+    cache = cache_for(source, rm.keys("k"), LEFT, bytes="64 KB")
     for first in range(0, 5000, 50):
         ask(cache, *range(first, first + 50))
         assert cache.counts["bytes"] <= 64 << 10
@@ -231,7 +231,7 @@ def test_the_bound_in_bytes_is_kept():
 def test_while_one_batch_is_fetched_the_one_before_is_finished():
     source = table_of(*range(100))
     source.weather.delay = 0.2
-    cache = cache_for(source, rm.equal("k"), LEFT, rows=100)
+    cache = cache_for(source, rm.keys("k"), LEFT, rows=100)
     batches = [pa.record_batch({"k": pa.array([n, n + 1])}) for n in range(0, 10, 2)]
     began = time.perf_counter()
     for _ in cache.each(batches, columns_of):
@@ -241,7 +241,7 @@ def test_while_one_batch_is_fetched_the_one_before_is_finished():
 
 
 def test_a_batch_that_needs_no_fetch_comes_before_the_next_is_there():
-    cache = cache_for(table_of(1), rm.equal("k"), LEFT, rows=10)
+    cache = cache_for(table_of(1), rm.keys("k"), LEFT, rows=10)
     ask(cache, 1)
     taken = []
 
@@ -256,7 +256,7 @@ def test_a_batch_that_needs_no_fetch_comes_before_the_next_is_there():
 
 def test_who_stops_early_leaves_a_sound_cache():
     source = table_of(*range(10))
-    cache = cache_for(source, rm.equal("k"), LEFT, rows=100)
+    cache = cache_for(source, rm.keys("k"), LEFT, rows=100)
     batches = [pa.record_batch({"k": pa.array([n])}) for n in range(10)]
     each = cache.each(batches, columns_of)
     next(each)
@@ -266,7 +266,7 @@ def test_who_stops_early_leaves_a_sound_cache():
 
 
 def test_a_fetch_that_cannot_be_started_leaves_a_sound_cache(monkeypatch):
-    cache = cache_for(table_of(1), rm.equal("k"), LEFT, rows=100)
+    cache = cache_for(table_of(1), rm.keys("k"), LEFT, rows=100)
 
     def no_more_threads(_):
         raise RuntimeError("can't start new thread")
@@ -281,7 +281,7 @@ def test_a_fetch_that_cannot_be_started_leaves_a_sound_cache(monkeypatch):
 def test_threads_share_one_cache():
     source = table_of(*range(200))
     source.weather.delay = 0.001
-    cache = cache_for(source, rm.equal("k"), LEFT, rows=50)
+    cache = cache_for(source, rm.keys("k"), LEFT, rows=50)
     wrong = []
 
     def work(seed):
@@ -303,11 +303,11 @@ def test_threads_share_one_cache():
 
 def test_all_tasks_of_a_process_share_a_cache_and_other_questions_do_not():
     source = table_of(1)
-    one, settings = wanted(source, rm.equal("k"), LEFT), rm.incremental(rows=5)
-    assert shared(one, settings) is shared(wanted(source, rm.equal("k"), LEFT), settings)
+    one, settings = wanted(source, rm.keys("k"), LEFT), rm.incremental(rows=5)
+    assert shared(one, settings) is shared(wanted(source, rm.keys("k"), LEFT), settings)
     assert shared(one, settings) is not shared(one, rm.incremental(rows=6))
     words = pa.schema([("k", pa.string())])
-    assert shared(one, settings) is not shared(wanted(source, rm.equal("k"), words), settings)
+    assert shared(one, settings) is not shared(wanted(source, rm.keys("k"), words), settings)
 
 
 # -- when the store does not answer
@@ -318,7 +318,7 @@ def test_a_store_that_comes_back_is_asked_again_after_pauses_that_grow():
     source.weather.fails = 4
     pauses = []
     asking = Asking(source.name, 5, sleep=pauses.append, chance=lambda: 0.5)
-    cache = cache_for(source, rm.equal("k"), LEFT, asking=asking)
+    cache = cache_for(source, rm.keys("k"), LEFT, asking=asking)
     assert ask(cache, 1) == [["v1"]]
     assert pauses == [0.25, 0.5, 1.0, 2.0]
     assert (cache.counts["retries"], cache.counts["loads"]) == (4, 1)
@@ -327,7 +327,7 @@ def test_a_store_that_comes_back_is_asked_again_after_pauses_that_grow():
 def test_a_store_that_stays_away_is_a_clear_failure():
     source = table_of(1, 2)
     source.weather.fails = 99
-    cache = cache_for(source, rm.equal("k"), LEFT, attempts=3)
+    cache = cache_for(source, rm.keys("k"), LEFT, attempts=3)
     with pytest.raises(
         TableUnavailable,
         match=r"memory: asking for 2 keys failed 3 times within 0\.\d s; the last error is: "
@@ -341,7 +341,7 @@ def test_a_store_that_stays_away_is_a_clear_failure():
 
 def test_when_down_is_miss_records_go_on_without_rows_and_are_counted():
     source = table_of(1, 2)
-    cache = cache_for(source, rm.equal("k"), LEFT, attempts=2, when_down="miss")
+    cache = cache_for(source, rm.keys("k"), LEFT, attempts=2, when_down="miss")
     ask(cache, 1)
     source.weather.fails = 99
     assert ask(cache, 1, 2, 2) == [["v1"], [], []]
@@ -355,7 +355,7 @@ def test_a_store_that_is_known_to_be_down_costs_no_more_pauses():
     source.weather.fails = 99
     pauses = []
     asking = Asking(source.name, 3, sleep=pauses.append)
-    cache = cache_for(source, rm.equal("k"), LEFT, asking=asking, when_down="miss")
+    cache = cache_for(source, rm.keys("k"), LEFT, asking=asking, when_down="miss")
     ask(cache, 1)
     assert (len(pauses), len(source.weather.asked)) == (2, 3)
     ask(cache, 1)
@@ -367,7 +367,7 @@ def test_a_store_that_is_known_to_be_down_costs_no_more_pauses():
 def test_what_waiting_cannot_mend_is_raised_at_once(kind, when_down):
     source = table_of(1)
     source.weather.fails, source.weather.error = 1, kind("memory", "it is no more")
-    cache = cache_for(source, rm.equal("k"), LEFT, when_down=when_down)
+    cache = cache_for(source, rm.keys("k"), LEFT, when_down=when_down)
     with pytest.raises(kind, match="it is no more"):
         ask(cache, 1)
     assert len(source.weather.asked) == 1
@@ -375,7 +375,7 @@ def test_what_waiting_cannot_mend_is_raised_at_once(kind, when_down):
 
 def test_an_error_of_the_next_batch_does_not_cost_this_one():
     source = table_of(1, 2)
-    cache = cache_for(source, rm.equal("k"), LEFT, attempts=1)
+    cache = cache_for(source, rm.keys("k"), LEFT, attempts=1)
     first = cache.begin({"k": pa.array([1])}, 0.0)
     first.fetch.join()
     source.weather.fails = 1
@@ -388,7 +388,7 @@ def test_an_error_of_the_next_batch_does_not_cost_this_one():
 
 def test_a_column_that_changed_its_type_is_named():
     source = table_of(1)
-    stale = wanted(source, rm.equal("k"), LEFT)
+    stale = wanted(source, rm.keys("k"), LEFT)
     changed = MemoryTable(pa.table({"k": pa.array([1]), "v": pa.array([1.5])}))
     cache = IncrementalCache(
         Wanted(changed, stale.equal, None, stale.columns, LEFT, stale.table), rm.incremental()
@@ -407,7 +407,7 @@ def test_an_answer_that_cannot_be_right_is_an_error():
             numbers, rows = super().answer(condition, columns, left)
             return numbers + 7, rows
 
-    cache = cache_for(Wrong(table_of(1).table), rm.equal("k"), LEFT)
+    cache = cache_for(Wrong(table_of(1).table), rm.keys("k"), LEFT)
     with pytest.raises(TableInvalid, match="its answer for 1 keys cannot be right"):
         ask(cache, 1)
 

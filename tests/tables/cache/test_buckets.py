@@ -18,7 +18,7 @@ from rivermouth.tables.cache import buckets, snapshot
 from rivermouth.tables.cache.snapshot_store import Shelf
 
 SCHEMA = pa.schema([("key", pa.int64()), ("name", pa.string())])
-EQUAL = rm.equal("key")
+EQUAL = rm.keys("key")
 
 
 @dataclass(frozen=True)

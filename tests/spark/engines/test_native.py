@@ -20,11 +20,11 @@ import rivermouth as rm
 from rivermouth.errors import PlanError
 from rivermouth.kernels.spatial import cells
 from rivermouth.testing import assert_same_rows, oracle, replay, rows
-from shapes import array, pool
+from support.shapes import array, pool
 
 pytestmark = pytest.mark.spark
 
-DATA = pathlib.Path(__file__).parents[3] / "shared" / "data"
+DATA = pathlib.Path(__file__).parents[4] / "shared" / "data"
 HOWS = ["inner", "left", "semi", "anti"]
 SPOT, OTHER = rm.point("x", "y"), rm.point("u", "v")
 CONDITIONS = {
@@ -34,14 +34,14 @@ CONDITIONS = {
     "touches": rm.touches(SPOT, "b"),
     "contains": rm.contains(SPOT, "b"),
     "covers": rm.covers(SPOT, "b"),
-    "within & equal": rm.within(SPOT, "b") & rm.equal({"key": "k"}),
+    "within & equal": rm.within(SPOT, "b") & rm.keys({"key": "k"}),
     "dwithin": rm.dwithin(SPOT, OTHER, distance=2),
     "dwithin, nothing": rm.dwithin(SPOT, OTHER, distance=0),
     "dwithin, metres": rm.dwithin(SPOT, OTHER, meters=250_000.5),
     "dwithin, half the world": rm.dwithin(SPOT, OTHER, meters=12_000_000.5),
-    "dwithin & equal": rm.dwithin(SPOT, OTHER, distance=3) & rm.equal({"key": "k"}),
-    "equal": rm.equal({"key": "k"}),
-    "equal, two columns": rm.equal({"key": "k", "x": "u"}),
+    "dwithin & equal": rm.dwithin(SPOT, OTHER, distance=3) & rm.keys({"key": "k"}),
+    "equal": rm.keys({"key": "k"}),
+    "equal, two columns": rm.keys({"key": "k", "x": "u"}),
 }
 ODD = [0.0, None, math.nan, math.inf, -math.inf, 1e300, -180.0, 179.9]
 
@@ -130,7 +130,7 @@ def one_how(events, table, on, how):
 def test_a_frame_is_a_table_without_being_read_by_workers(spark, events, event_rows, table_rows):
     made = [(row["name"], row["k"], row["b"]) for row in table_rows]
     frame = spark.createDataFrame(made, "name string, k long, b binary")
-    for on in (rm.within(SPOT, "b"), rm.equal({"key": "k"})):
+    for on in (rm.within(SPOT, "b"), rm.keys({"key": "k"})):
         joined = rm.join_table(
             events["batch"], rm.tables.frame(frame), on=on, how="left", columns=["name"]
         )

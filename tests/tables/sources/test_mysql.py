@@ -14,7 +14,7 @@ import rivermouth as rm
 from rivermouth.errors import SessionError, TableInvalid, TableMissing, TableUnavailable
 from rivermouth.tables.source import Answering, srid_of
 from rivermouth.tables.sources.mysql import connections
-from stores import mysql_connection
+from support.stores import mysql_connection
 
 pytestmark = pytest.mark.server
 
@@ -90,7 +90,7 @@ def test_each_type_is_read_and_found_as_its_arrow_type(
     assert table.schema().field("c") == pa.field("c", arrow)
     assert table.read(["c"])["c"].to_pylist() == [value, None]
     left = {"k": pa.array([None, value], arrow)}
-    numbers, rows = table.answer(rm.equal({"k": "c"}), ["c"], left)
+    numbers, rows = table.answer(rm.keys({"k": "c"}), ["c"], left)
     assert (numbers.tolist(), rows["c"].to_pylist()) == ([1], [value])
 
 
@@ -115,7 +115,7 @@ def test_a_key_that_is_only_nearly_equal_finds_nothing(
     table = made(database, mariadb_url, declared, held)
     if index:
         database.execute(index)
-    numbers, _ = table.answer(rm.equal({"k": "c"}), ["id"], {"k": asked})
+    numbers, _ = table.answer(rm.keys({"k": "c"}), ["id"], {"k": asked})
     assert numbers.tolist() == [1]
 
 
@@ -171,7 +171,7 @@ def test_names_are_taken_as_they_are_written(mariadb_url, database):
     names = ["100%s {0}", "Select"]
     assert table.schema().names == names
     assert table.read(names).to_pylist() == [{names[0]: 7, "Select": "%%s"}]
-    numbers, rows = table.answer(rm.equal({"k": names[0]}), ["Select"], {"k": pa.array([7])})
+    numbers, rows = table.answer(rm.keys({"k": names[0]}), ["Select"], {"k": pa.array([7])})
     assert (numbers.tolist(), rows.to_pylist()) == ([0], [{"Select": "%%s"}])
 
 
@@ -217,8 +217,8 @@ def test_the_driver_is_asked_for_by_name(monkeypatch):
 @pytest.mark.parametrize(
     "condition",
     [
-        rm.equal("word"),
-        rm.equal(["word", "n"]),
+        rm.keys("word"),
+        rm.keys(["word", "n"]),
         rm.between("n", "n", lower=1, upper=1, by="word"),
         rm.asof("n", "n", by="word"),
     ],

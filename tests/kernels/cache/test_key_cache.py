@@ -7,10 +7,10 @@ from benchmarks.zipf import Zipf
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from plain_caches import PlainLru, PlainS3Fifo
 from rivermouth.errors import ConditionError
 from rivermouth.kernels.cache.key_cache import ENTRY_BYTES, Holding
-from rivermouth.kernels.keys.encoding import Keys, encode
+from rivermouth.kernels.keys.encoding import EncodedKeys, encode
+from support.plain_caches import PlainLru, PlainS3Fifo
 
 PLAIN = {"lru": PlainLru, "s3fifo": PlainS3Fifo}
 ONE_ROW = dict.fromkeys(range(1000), (1, 8))
@@ -23,7 +23,7 @@ def ask(held, keys, store, now=0.0, encoded=None):
 
 def begin(held, keys, store, now=0.0, encoded=None):
     keys = np.asarray(keys, np.int64)
-    batch = held.find(Keys(keys) if encoded is None else encoded, now)
+    batch = held.find(EncodedKeys(keys) if encoded is None else encoded, now)
     answers = [store[key] for key in keys[batch.asked].tolist()]
     count = np.array([rows for rows, _ in answers], np.int64)
     size = np.array([size for _, size in answers], np.int64)
@@ -156,11 +156,11 @@ def test_a_key_larger_than_the_bound_is_served_but_not_kept():
 def test_keys_that_were_not_answered_are_asked_for_again():
     held = Holding(rows=3, policy="lru")
     ask(held, [1], ONE_ROW)
-    batch = held.find(Keys(np.array([1, 2, 2, 3])), now=0.0)
+    batch = held.find(EncodedKeys(np.array([1, 2, 2, 3])), now=0.0)
     held.fail(batch)
     assert held.settle(batch, now=0.0).count.tolist() == [1, 0, 0, 0]
     assert (held.counts["unanswered"], held.counts["hits"]) == (3, 1)
-    assert held.find(Keys(np.array([1, 2, 3])), now=0.0).asked.tolist() == [1, 2]
+    assert held.find(EncodedKeys(np.array([1, 2, 3])), now=0.0).asked.tolist() == [1, 2]
 
 
 def test_a_stream_of_absent_keys_asks_for_each_once():
@@ -183,7 +183,7 @@ def test_many_keys_make_the_books_grow_and_none_is_lost():
     for part in np.array_split(many, 7):
         ask(held, part, store)
     assert held.entries == 50_000
-    assert not len(held.find(Keys(many), now=0.0).asked)
+    assert not len(held.find(EncodedKeys(many), now=0.0).asked)
 
 
 words = st.lists(st.text("ab\0", max_size=20), max_size=12)
@@ -207,7 +207,7 @@ def test_equal_codes_of_different_bytes_are_different_keys():
     def clashing(*words):
         data = np.frombuffer("".join(words).encode(), np.uint8).copy()
         offsets = np.cumsum([0, *map(len, words)])
-        return Keys(np.zeros(len(words), np.int64), data, offsets)
+        return EncodedKeys(np.zeros(len(words), np.int64), data, offsets)
 
     held = Holding(rows=10, policy="lru")
     assert ask(held, [1, 2, 1, 3], ONE_ROW, encoded=clashing("ab", "ba", "ab", "a")) == [1] * 4
@@ -256,7 +256,7 @@ def test_hit_ratios_at_one_per_cent_of_zipf_keys():
         for start in range(0, records, 10_000):
             if start == records // 2:
                 before = held.counts["hits"]
-            batch = held.find(Keys(stream[start : start + 10_000]), 0.0)
+            batch = held.find(EncodedKeys(stream[start : start + 10_000]), 0.0)
             ones = np.ones(len(batch.asked), np.int64)
             held.fill(batch, count=ones, size=ones, chunk=0, start=ones, now=0.0)
             held.settle(batch, 0.0)

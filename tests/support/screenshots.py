@@ -1,6 +1,6 @@
 """The live page of a finished run as pictures: light, dark, and at a phone's width.
 
-``python tests/screenshots.py demo-output/history docs/img`` after ``make demo``.
+``python tests/support/screenshots.py demo-output/history docs/img`` after ``make demo``.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ import sys
 import time
 from pathlib import Path
 
-from browser import Browser, chromium
 from rivermouth.observe.server import Server
+from support.browser import Browser, chromium
 
 SHOWN = "document.querySelectorAll('#tiles div').length > 0"
 #: the file's name, width, height, dark, whether the run to show is the one with a map

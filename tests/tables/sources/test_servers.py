@@ -7,7 +7,7 @@ import psycopg
 import pymysql
 import pytest
 
-import servers
+from support import servers
 
 pytestmark = pytest.mark.server
 

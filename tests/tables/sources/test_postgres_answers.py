@@ -454,14 +454,14 @@ def test_keys_of_each_type_equal_what_is_read_of_the_table(postgres_url, databas
         if value is not None and value == other["key"]
     ]
     assert expected
-    assert answered(table, rm.equal({"k": "key"}), {"k": left}) == expected
+    assert answered(table, rm.keys({"k": "key"}), {"k": left}) == expected
 
 
 def test_keys_of_another_family_are_refused(postgres_url, database):
     database.execute("CREATE TABLE numbered (key int)")
     table = rm.tables.postgres(postgres_url, "numbered")
     with pytest.raises(ConditionError) as caught:
-        table.answer(rm.equal("key"), ["key"], {"key": pa.array(["1"])})
+        table.answer(rm.keys("key"), ["key"], {"key": pa.array(["1"])})
     assert str(caught.value) == (
         "tables.postgres: equal compares keys of type string with a column read as int32. "
         "Cast one of them."
@@ -481,9 +481,9 @@ def test_keys_and_a_place_must_both_hold(postgres_url, database):
         "x": pa.array([80.0, 80.0, 85.5, 80.0, 80.0]),
         "y": pa.array([1.0, 1.0, 1.0, 1.0, 1.0]),
     }
-    both = rm.equal(["city", "lot"]) & rm.within(rm.point("x", "y"), "area")
+    both = rm.keys(["city", "lot"]) & rm.within(rm.point("x", "y"), "area")
     assert answered(table, both, left) == [(0, 82), (0, 88), (1, 85), (2, 86)]
-    nearest = rm.equal(["city", "lot"]) & rm.nearest(rm.point("x", "y"), "area", k=2, distance=4)
+    nearest = rm.keys(["city", "lot"]) & rm.nearest(rm.point("x", "y"), "area", k=2, distance=4)
     # no primary key: equally far rows come in the order in which they were written
     assert answered(table, nearest, left) == [
         (0, 82), (0, 88), (1, 85), (1, 79), (2, 86)
@@ -533,7 +533,7 @@ def large(postgres_url, database):
         (rm.nearest(rm.point("x", "y"), "area", k=3), "by_area"),
         (rm.dwithin(rm.point("x", "y"), "spot", meters=500), "by_globe"),
         (rm.nearest(rm.point("x", "y"), "spot", metric="sphere"), "by_globe"),
-        (rm.equal({"x": "id"}), "large_pkey"),
+        (rm.keys({"x": "id"}), "large_pkey"),
     ],
     ids=str,
 )  # fmt: skip
@@ -559,5 +559,5 @@ def test_an_answer_takes_one_statement(large, monkeypatch):
 def test_what_is_brought_is_what_is_read(large):
     columns = ["area", "id", "spot"]
     left = {"k": pa.array([17, 4999])}
-    _, found = large.answer(rm.equal({"k": "id"}), columns, left)
+    _, found = large.answer(rm.keys({"k": "id"}), columns, left)
     assert found == large.read(columns).take([16, 4998]).combine_chunks()

@@ -12,7 +12,7 @@ import rivermouth as rm
 from rivermouth.errors import TableInvalid, TableMissing
 from rivermouth.tables.source import Source, srid_of
 
-SHARED = Path(__file__).parents[2] / ".." / "shared" / "data"
+SHARED = Path(__file__).parents[3] / ".." / "shared" / "data"
 
 
 def feature(geometry, properties=None, **more):

@@ -25,7 +25,7 @@ from benchmarks.harness import CACHE, SEED, Case, cpu_seconds
 from benchmarks.peers.environment import Environment
 from benchmarks.runner import Runner
 from benchmarks.zipf import Zipf
-from rivermouth.kernels.skew.hotspots import deviation
+from rivermouth.kernels.skew.hotspots import load_cv
 
 Ints = npt.NDArray[np.int64]
 
@@ -84,14 +84,14 @@ class Stream:
 
 
 def _spread(loads: Sequence[Sequence[int]], seconds: Sequence[Sequence[float]]) -> dict[str, float]:
-    """DS of a routed stream's batches and its largest load, once two cycles have passed."""
+    """Load CV of a routed stream's batches and its largest load, once two cycles have passed."""
     later = [one for one in loads[2:] if one]
     if not later:
         return {}
     return {
-        "ds_of_seconds": float(np.median([deviation(one) for one in seconds[2:] if one])),
-        "ds": float(np.median([deviation(one) for one in later])),
-        "worst_ds": max(deviation(one) for one in later),
+        "load_cv_of_seconds": float(np.median([load_cv(one) for one in seconds[2:] if one])),
+        "load_cv": float(np.median([load_cv(one) for one in later])),
+        "worst_load_cv": max(load_cv(one) for one in later),
         "largest_load": max(max(one) / sum(one) for one in later),
     }
 

@@ -146,12 +146,12 @@ WORKLOAD = {"by_record": ("a query per record", OTHERS), "ours": ("rivermouth", 
 
 
 def routing_time(result: Document) -> Any:
-    """DS of each way over time, and the load of each partition under ours; moves are dotted."""
+    """Load CV of each way over time, and our load of each partition; moves are dotted."""
     figure, both = plt.subplots(2, 1, figsize=(8, 4.6), sharex=True, layout="constrained")
     ways = {"hash": OTHERS, "algorithm2": PAPER, "ours": OURS}
     for way, colour in ways.items():
         rows = [row for row in result["rows"] if row["case"] == way]
-        both[0].plot([row["ds"] for row in rows], color=colour, marker="o", ms=3, label=way)
+        both[0].plot([row["load_cv"] for row in rows], color=colour, marker="o", ms=3, label=way)
     for loads in zip(*(row["loads"] for row in rows), strict=True):
         both[1].plot(loads, color=OURS, alpha=0.6, lw=1)
     for row in rows:
@@ -159,7 +159,7 @@ def routing_time(result: Document) -> Any:
             for axes in both:
                 axes.axvline(row["batch"], color="black", ls=":", lw=1)
     both[0].axhline(0.15, color="black", lw=0.6)
-    both[0].set_ylabel("DS")
+    both[0].set_ylabel("load CV")
     both[0].legend(fontsize=8, frameon=False, ncols=3)
     both[1].set_ylabel("records per partition, ours")
     both[1].set_xlabel("micro-batch, one a cycle; dotted: the hot keys move")

@@ -1,10 +1,10 @@
 """Routing: by hash, by paper A's Algorithm 2 and by ours; its Figures 11 and 12 at four skews.
 
-First the kernels alone, six partitions with a cache each: DS, rows cached and hits (Figure 11), and
-whether one cache for two workers does better than one each. Then in Spark, six partitions on two
-cores: DS, load, throughput and latency by skew (Figure 12), what routing costs where there is no
-skew, counts balanced against time balanced on an incremental cache, and a stream whose hot keys
-move twice.
+First the kernels alone, six partitions with a cache each: load CV, rows cached and hits (Figure
+11), and whether one cache for two workers does better than one each. Then in Spark, six partitions
+on two cores: load CV, load, throughput and latency by skew (Figure 12), what routing costs where
+there is no skew, counts balanced against time balanced on an incremental cache, and a stream whose
+hot keys move twice.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from benchmarks.harness import SEED, interleave, progress, save
 from benchmarks.zipf import Ints, Zipf
 from rivermouth.kernels.cache.key_cache import Holding
 from rivermouth.kernels.keys.encoding import EncodedKeys
-from rivermouth.kernels.skew.hotspots import Reservoir, Rule, deviation
+from rivermouth.kernels.skew.hotspots import Reservoir, Rule, load_cv
 from rivermouth.tables.skew.routing_store import KEY, Seen, State, decided
 
 RUNS, PARTITIONS = 3, 6
@@ -86,7 +86,7 @@ def _mixed(keys: Ints) -> Ints:
 
 
 def partitioned(z: float, keys: int, cycles: int) -> list[dict[str, Any]]:
-    """Figure 11 by kernels: DS, cached rows and hit ratio with a cache for each partition."""
+    """Figure 11 by kernels: load CV, cached rows and hit ratio with a cache for each partition."""
     zipf, rows = Zipf(z, keys), []
     for way in WAYS:
         stream = Simulated(way, seed=1)
@@ -100,14 +100,14 @@ def partitioned(z: float, keys: int, cycles: int) -> list[dict[str, Any]]:
             won = [_hits(cache, asked[found == part]) for part, cache in enumerate(caches)]
             if cycle >= cycles // 2:  # the rule stands and the caches are warm
                 loads = np.bincount(found, minlength=PARTITIONS)
-                spreads.append(deviation(loads))
+                spreads.append(load_cv(loads))
                 hits += sum(won)
         rows.append(
             {
                 "z": z,
                 "case": way,
-                "ds": statistics.median(spreads),
-                "worst_ds": max(spreads),
+                "load_cv": statistics.median(spreads),
+                "worst_load_cv": max(spreads),
                 "cached_rows": sum(cache.entries for cache in caches),
                 "hit_ratio": hits / (CYCLE * (cycles - cycles // 2)),
                 "loads": loads.tolist(),
@@ -213,7 +213,7 @@ def weighed(
 def wandering(
     runner: ours.Runner, rows: int, batch: int, stays: Sequence[int]
 ) -> list[dict[str, Any]]:
-    """DS and load per partition, micro-batch by micro-batch, of a stream whose hot keys move."""
+    """Load CV and load per partition in each micro-batch of a stream whose hot keys move."""
     stream = keyed.wandering(rows, batch, stays, z=1.10)
     found = []
     for way in WAYS:
@@ -223,7 +223,7 @@ def wandering(
             options=options | {"cycle": batch},
         )  # fmt: skip
         for number, loads in enumerate(answer["loads"]):
-            row = {"case": way, "batch": number, "loads": loads, "ds": deviation(loads)}
+            row = {"case": way, "batch": number, "loads": loads, "load_cv": load_cv(loads)}
             found.append(row | {"moved": number in np.cumsum(stays)[:-1]})
     return found
 

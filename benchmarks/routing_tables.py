@@ -16,16 +16,16 @@ LABELS = {
 
 
 def partitions(result: Document) -> Cells:
-    """DS, rows cached and hits by skew and way, a cache for each simulated partition."""
-    head = ["simulated, six partitions", "z", "DS", "its worst", "rows cached", "hit ratio"]
+    """Load CV, rows cached and hits by skew and way, a cache for each simulated partition."""
+    head = ["simulated, six partitions", "z", "load CV", "its worst", "rows cached", "hit ratio"]
     return [
         head,
         *(
             [
                 LABELS[row["case"]],
                 f"{row['z']:.2f}",
-                f"{row['ds']:.3f}",
-                f"{row['worst_ds']:.3f}",
+                f"{row['load_cv']:.3f}",
+                f"{row['worst_load_cv']:.3f}",
                 f"{row['cached_rows']:,}",
                 f"{row['hit_ratio']:.3f}",
             ]
@@ -35,10 +35,10 @@ def partitions(result: Document) -> Cells:
 
 
 def in_spark(result: Document) -> Cells:
-    """DS, load, throughput and time of a batch, by skew and way."""
+    """Load CV, load, throughput and time of a batch, by skew and way."""
     head = [
-        "six partitions, two cores", "z", "DS", "largest load", "CPU-s per million rows", "to hash",
-        "rows per second", "s per 100,000",
+        "six partitions, two cores", "z", "load CV", "largest load", "CPU-s per million rows",
+        "to hash", "rows per second", "s per 100,000",
     ]  # fmt: skip
     lines = [head]
     for row in result["rows"]:
@@ -49,7 +49,7 @@ def in_spark(result: Document) -> Cells:
             [
                 LABELS[row["case"]],
                 f"{row['z']:.2f}",
-                f"{row['ds']:.3f}" if is_routed else "",
+                f"{row['load_cv']:.3f}" if is_routed else "",
                 f"{row['largest_load']:.0%}" if is_routed else "",
                 f"{row[cpu]:.2f} {spread(row, cpu)}",
                 number(row[cpu] / by_hash[cpu]),
@@ -80,24 +80,29 @@ def cost(result: Document) -> Cells:
 
 
 def over_time(result: Document) -> Cells:
-    """DS before the moves and after them, by way."""
-    lines = [["DS, median of micro-batches", "standing", "at a move", "one cycle later", "two"]]
+    """Load CV before the moves and after them, by way."""
+    lines = [
+        ["Load CV, median of micro-batches", "standing", "at a move", "one cycle later", "two"]
+    ]
     for case in ("hash", "algorithm2", "ours"):
         rows = [row for row in result["rows"] if row["case"] == case]
         moves = [row["batch"] for row in rows if row["moved"]]
         after = [
-            statistics.median(rows[move + later]["ds"] for move in moves) for later in (0, 1, 2)
+            statistics.median(rows[move + later]["load_cv"] for move in moves)
+            for later in (0, 1, 2)
         ]
-        lines.append([LABELS[case], *(f"{ds:.3f}" for ds in (rows[moves[0] - 1]["ds"], *after))])
+        lines.append(
+            [LABELS[case], *(f"{cv:.3f}" for cv in (rows[moves[0] - 1]["load_cv"], *after))]
+        )
     return lines
 
 
 def weighed(result: Document) -> Cells:
-    """DS of counts and of time, by what is balanced."""
+    """Load CV of counts and of time, by what is balanced."""
     head = [
         "incremental cache, z 1.10",
-        "DS of records",
-        "DS of seconds",
+        "load CV of records",
+        "load CV of seconds",
         "rows per second",
         "hit ratio",
     ]
@@ -106,8 +111,8 @@ def weighed(result: Document) -> Cells:
         *(
             [
                 LABELS[row["case"]],
-                f"{row['ds']:.3f}",
-                f"{row['ds_of_seconds']:.3f}",
+                f"{row['load_cv']:.3f}",
+                f"{row['load_cv_of_seconds']:.3f}",
                 number(row["rows_per_s"]),
                 f"{row['hit_ratio']:.3f}",
             ]

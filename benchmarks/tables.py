@@ -34,7 +34,7 @@ PAGES = {
 #: tables that have a plot of their name, and what it shows
 PICTURES = {
     "figure11": "Points per second of the plain loop, the R-tree and rivermouth",
-    "routing_time": "DS and load per partition, micro-batch by micro-batch, hot keys moving twice",
+    "routing_time": "Load CV and load per partition in each micro-batch, hot keys moving twice",
     "growth": "Points per second against the table's rows and the polygons' vertices",
     "phones_curve": "Mean latency against eps for the two streams of phones",
     "sliding": "Rows per second on one core and on two",

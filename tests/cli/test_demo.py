@@ -207,7 +207,7 @@ def _outcome(placed: pa.Table) -> Outcome:
             "at": pa.array([], at),
         }
     )
-    empty = {"rows_in": 0, "matched": 0, "unmatched": 0, "set_aside": {}, "late": 0}
+    empty = {"rows_in": 0, "matched": 0, "unmatched": 0, "rejected": {}, "late": 0}
     cached = {**empty, "cache": {"hit_ratio": None}}
     metrics = {
         "placed": {

@@ -45,7 +45,7 @@ def test_future_rows() -> None:
 def test_a_hot_partition_and_one_that_is_only_small() -> None:
     counts = {"rows_in": 10_000}
     assert of("join_table.zones", counts=counts, loads=[9_000, 500, 500]) == [
-        "join_table.zones: one of 3 partitions has 90 % of the rows (DS 1.47)"
+        "join_table.zones: one of 3 partitions has 90 % of the rows (load CV 1.47)"
     ]
     assert of("join_table.zones", counts=counts, loads=[90, 5, 5]) == []
     hot = {"rivermouth.join_interval.1": operator(counts=counts, loads=[9_000, 500, 500])}
@@ -55,7 +55,7 @@ def test_a_hot_partition_and_one_that_is_only_small() -> None:
 
 def test_rows_that_could_not_take_part() -> None:
     aside = {"null": 60, "srid": 3, "empty": 2, "invalid": 1}
-    assert of("join_table.zones", counts={"rows_in": 1000, "matched": 9}, set_aside=aside) == [
+    assert of("join_table.zones", counts={"rows_in": 1000, "matched": 9}, rejected=aside) == [
         "join_table.zones: 66 rows (6.6 %) could not take part: 60 null, 3 srid, 2 empty"
     ]
 

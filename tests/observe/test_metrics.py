@@ -39,7 +39,7 @@ def task(rows: int, matched: int, *, version: int | None = 1, age: float = 1, **
         "rows_out": rows + 1,
         "matched": matched,
         "seconds": 0.25,
-        "set_aside": aside,
+        "rejected": aside,
     }
     if version is not None:
         report["table"] = {
@@ -135,10 +135,10 @@ def test_operators_are_summed_over_batches_and_tasks() -> None:
             "rows_out": 38,
             "matched": 29,
             "unmatched": 6,
-            "set_aside": {"null": 3, "empty": 1},
+            "rejected": {"null": 3, "empty": 1},
             "seconds": 0.75,
             "rows_per_task": [5],
-            "skew": None,
+            "load_cv": None,
             "late": None,
             "future": None,
             "routing": None,
@@ -193,7 +193,7 @@ def test_a_routed_stream_tells_its_rule_and_its_rows_by_partition() -> None:
     def routed(partition: int, rows: int, rule: int, cycle: int) -> str:
         told = {
             "partition": partition, "partitions": 3, "rule": rule, "cycle": cycle,
-            "deviation": 0.4, "moved": True, "records": [5, 6, 7], "cost": [0.1, 0.2, 0.3],
+            "cycle_load_cv": 0.4, "moved": True, "records": [5, 6, 7], "cost": [0.1, 0.2, 0.3],
         }  # fmt: skip
         return json.dumps(json.loads(task(rows, rows)) | {"routing": told})
 
@@ -202,7 +202,7 @@ def test_a_routed_stream_tells_its_rule_and_its_rows_by_partition() -> None:
     found = numbers["operators"]["join_table.users"]["routing"]
     assert (found["rule"], found["cycle"], found["moved"]) == (1, 4, True)
     assert found["rows_per_partition"] == [10, 0, 50]
-    assert found["skew"] == pytest.approx(np.std([10, 0, 50], ddof=1) / 20)
+    assert found["load_cv"] == pytest.approx(np.std([10, 0, 50], ddof=1) / 20)
 
 
 def test_buckets_are_summed_and_their_state_is_that_of_the_newest_batch() -> None:
@@ -214,7 +214,7 @@ def test_buckets_are_summed_and_their_state_is_that_of_the_newest_batch() -> Non
     first = bucket(0, clock=5, counts={"rows_in": 4, "rows_out": 2, "late": 1, "pairs": 9}, k=2.0)
     second = bucket(1, clock=3, counts={"rows_in": 6, "rows_out": 1, "late": 0}, k=4.0)
     later = bucket(1, clock=8, counts={"rows_in": 1, "late": 2}, state={"rows": 3}, k=1.0)
-    last = bucket(0, clock=9, counts={"rows_in": 2}, state={"rows": 5}, set_aside={"null_time": 1})
+    last = bucket(0, clock=9, counts={"rows_in": 2}, state={"rows": 5}, rejected={"null_time": 1})
     numbers = of(
         progress(0, 10, 1000, **{name: [said(second), said(first)]}),
         progress(1, 3, 1000, **{name: [said(later, last)]}),
@@ -227,10 +227,10 @@ def test_buckets_are_summed_and_their_state_is_that_of_the_newest_batch() -> Non
             "unmatched": None,
             "late": 3,
             "future": None,
-            "set_aside": {"null_time": 1},
+            "rejected": {"null_time": 1},
             "seconds": 2.0,
             "rows_per_task": [2, 1],
-            "skew": pytest.approx(0.4714, abs=1e-4),
+            "load_cv": pytest.approx(0.4714, abs=1e-4),
             "table": None,
             "cache": None,
             "per_row": None,
@@ -247,7 +247,7 @@ def test_buckets_that_say_nothing_yet_have_no_clock_and_no_gauges() -> None:
     name = "rivermouth__aggregate__1"
     report = json.dumps({"buckets": [bucket(0, counts={"rows_in": 0}), bucket(1)]})
     operator = of(progress(0, 0, 10, **{name: [report]}))["operators"]["aggregate"]
-    assert (operator["clock"], operator["gauges"], operator["skew"]) == (None, None, None)
+    assert (operator["clock"], operator["gauges"], operator["load_cv"]) == (None, None, None)
     assert operator["rows_per_task"] == [0, 0]
 
 
@@ -399,7 +399,7 @@ def test_a_real_query(spark: SparkSession, tmp_path: Path) -> None:
     operator = numbers["operators"]["join_table.zones.geojson"]
     assert (operator["rows_in"], operator["rows_out"]) == (6, 6)
     assert (operator["matched"], operator["unmatched"]) == (3, 3)
-    assert operator["set_aside"] == {"null": 1, "not_finite": 1}
+    assert operator["rejected"] == {"null": 1, "not_finite": 1}
     assert sum(operator["rows_per_task"]) == 2
     assert operator["seconds"] > 0
     assert (operator["table"]["rows"], operator["table"]["index"]) == (2, "cells")

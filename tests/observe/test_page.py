@@ -64,7 +64,7 @@ def test_its_numbers_are_those_of_metrics(page: Page, server: Server, tmp_path: 
     assert page.text("#status") == "ended"
     join = numbers["operators"]["join_table.districts.geojson"]
     assert number(page, "matched") == f"{join['matched']:,}"
-    assert number(page, "set_aside.null") == f"{join['set_aside']['null']:,}"
+    assert number(page, "rejected.null") == f"{join['rejected']['null']:,}"
     assert page.run("document.querySelectorAll('#load-bars li').length") == 2
 
 
@@ -89,15 +89,15 @@ def test_routing_is_drawn_batch_by_batch(page: Page, server: Server, tmp_path: P
     writer = begin(tmp_path / "run.jsonl")
     for one, skew in enumerate((0.4, 0.31, 0.02)):
         told = {
-            "rule": min(one, 1), "cycle": one, "deviation": 0.5 - one / 10, "moved": one < 2,
+            "rule": min(one, 1), "cycle": one, "cycle_load_cv": 0.5 - one / 10, "moved": one < 2,
             "partitions": 2, "records": [60, 40], "cost": [0.6, 0.4],
-            "rows_per_partition": [51, 49], "skew": skew,
+            "rows_per_partition": [51, 49], "load_cv": skew,
         }  # fmt: skip
         writer.batch(batch(one, operators={PLACED: placed(100, [50, 25, 0], routing=told)}))
     page.open(server.url)
     page.wait("document.querySelector('#chart-routing canvas') !== null")
     said = page.run("document.querySelector('#chart-routing canvas').getAttribute('aria-label')")
-    assert said == "Routing by hotspots (DS); newest: this batch 0.02, cycle before 0.30"
+    assert said == "Routing by hotspots (load CV); newest: this batch 0.02, cycle before 0.30"
     lines = page.run(
         "uPlot.sync('batches').plots.find((plot) => plot.root.closest('#chart-routing')).data"
     )
@@ -135,7 +135,7 @@ def test_names_are_shown_and_never_run(page: Page, server: Server, tmp_path: Pat
         ),
         f"rivermouth.join_table.{evil}.2": placed(100, [0]),
     }
-    operators[PLACED]["set_aside"] = {evil: 90}
+    operators[PLACED]["rejected"] = {evil: 90}
     writer.batch(batch(0, operators=operators))
     page.open(server.url)
     page.wait("document.querySelectorAll('#shape-list button').length")

@@ -38,7 +38,7 @@ def _report(number: int) -> dict[str, Any]:
         "rows_out": 100,
         "matched": 90,
         "seconds": 0.1,
-        "set_aside": {"null": 2},
+        "rejected": {"null": 2},
     }
     return {
         "batchId": number,
@@ -65,7 +65,7 @@ def written(query: Played, *, terminal: bool, **options: Any) -> tuple[str, dict
 
 def test_without_a_terminal_there_is_one_line_at_the_end() -> None:
     text, numbers = written(Played(3), terminal=False)
-    assert text == "3 batches · 300 rows · 200 rows/s · 90.0 % matched · 6 set aside\n"
+    assert text == "3 batches · 300 rows · 200 rows/s · 90.0 % matched · 6 rejected\n"
     assert numbers["rows"] == 300
 
 
@@ -73,7 +73,7 @@ def test_on_a_terminal_the_line_is_written_anew_at_each_look() -> None:
     text, _ = written(Played(3), terminal=True)
     for rows in (100, 200, 300):
         assert f" {rows} rows" in text
-    assert text.rstrip().endswith("6 set aside")
+    assert text.rstrip().endswith("6 rejected")
 
 
 def test_until_ends_it_while_the_query_runs_on() -> None:
@@ -88,7 +88,7 @@ def test_a_failed_query_raises_what_it_failed_with() -> None:
 
 
 def test_several_operators_are_told_apart() -> None:
-    operator = {"rows_in": 10, "matched": 5, "late": None, "set_aside": {}, "cache": None}
+    operator = {"rows_in": 10, "matched": 5, "late": None, "rejected": {}, "cache": None}
     operator["table"] = None
     numbers = {"batches": 1, "rows": 10, "rows_per_second": None}
     text = line({**numbers, "operators": {"join_table.a": operator, "join_table.b": operator}})
@@ -96,7 +96,7 @@ def test_several_operators_are_told_apart() -> None:
 
 
 def test_an_operator_that_matches_nothing_shows_its_rows_and_late_ones() -> None:
-    join = {"rows_in": 10, "matched": 5, "late": None, "set_aside": {}, "cache": None}
+    join = {"rows_in": 10, "matched": 5, "late": None, "rejected": {}, "cache": None}
     aggregate = {**join, "rows_in": 1200, "matched": None, "late": 3, "table": None}
     numbers = {"batches": 2, "rows": 10, "rows_per_second": None}
     both = {"join_table.a": {**join, "table": None}, "aggregate": aggregate}

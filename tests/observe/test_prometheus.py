@@ -33,7 +33,7 @@ def test_the_numbers_are_those_of_metrics() -> None:
     assert f"rivermouth_operator_cache_hits{{{operator}}} 180" in lines
     assert f"rivermouth_operator_cache_hit_ratio{{{operator}}} 0.9" in lines
     aside = 'query="cabs",operator="join_table.districts.geojson",reason="null"'
-    assert f"rivermouth_operator_set_aside{{{aside}}} 50" in lines
+    assert f"rivermouth_operator_rejected{{{aside}}} 50" in lines
     coverage = 'query="cabs",operator="aggregate",name="settled_coverage",over="mean"'
     assert f"rivermouth_operator_gauge{{{coverage}}} 0.94" in lines
     assert any(

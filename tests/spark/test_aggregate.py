@@ -95,7 +95,7 @@ def test_a_stream_answers_what_has_waited_long_enough(spark, tmp_path, cuts):
     counts = rm.metrics(query)["operators"]["aggregate"]
     assert counts["rows_in"] == 9
     assert counts["counts"]["on_time"] + counts["late"] + counts["future"] == 8
-    assert counts["set_aside"] == {"null_time": 1}
+    assert counts["rejected"] == {"null_time": 1}
 
 
 def test_a_late_record_comes_out_once_and_counts_in_its_open_windows(spark, tmp_path):

@@ -140,7 +140,7 @@ def test_a_stream_says_what_its_cache_did(spark, events, table, tmp_path):
     assert 0 < seen["loads"] <= seen["misses"]
     assert seen["entries"] <= seen["workers"] * len(set(users))
     assert seen["rows"] > 0 < seen["bytes"]
-    assert operator["set_aside"] == {"null_key": len(EVENTS) - len(users)}
+    assert operator["rejected"] == {"null_key": len(EVENTS) - len(users)}
 
 
 @pytest.mark.parametrize("table", ["sqlite"], indirect=True, scope="module")

@@ -186,11 +186,11 @@ def test_late_and_future_rows_come_if_asked_for_and_metrics_count_them(spark):
     ]  # fmt: skip
     numbers = rm.metrics(query)["operators"]["join_interval"]
     assert (numbers["rows_in"], numbers["late"], numbers["future"]) == (12, 2, 2)
-    assert numbers["set_aside"] == {"no_place": 2}
+    assert numbers["rejected"] == {"no_place": 2}
     assert numbers["counts"]["pairs"] == 5
     assert numbers["counts"]["candidates"] >= 5
     assert numbers["state"]["left_rows"] == 2
-    assert numbers["state"]["right_rows"] == 2 + 2 * (numbers["counts"]["copies"] > 0)
+    assert numbers["state"]["right_rows"] == 2 + 2 * (numbers["counts"]["replicated_rows"] > 0)
     assert min(numbers["state"][f"left_{what}"] for what in ("bytes", "bins")) > 0
     assert numbers["clock"] == 1_767_269_340_000_000  # 12:09, a minute before the newest
     assert numbers["gauges"]["oldest_bin"]["min"] <= numbers["clock"]
@@ -273,7 +273,7 @@ def test_a_crowded_place_is_spread_while_the_stream_flows(spark, tmp_path):
     query.awaitTermination()
     found = {(row["l"], row["r"]) for row in spark.table("crowd").collect()}
     numbers = rm.metrics(query)["operators"]["join_interval"]
-    assert numbers["state"]["crowded"] == 1
+    assert numbers["state"]["salted_cells"] == 1
     # all right rows of the place are at home in one bucket, of the left ones a share
     assert max(numbers["rows_per_task"]) < 0.4 * sum(numbers["rows_per_task"])
     shutil.rmtree(tmp_path / "crowded")
@@ -341,12 +341,12 @@ def test_what_makes_no_sense_is_said_at_definition(cabs, case):
 def test_a_silent_side_holds_nobody_up_for_longer_than_it_may(spark, tmp_path):
     left = stream(spark, "x double | y double | at timestamp\n1 | 1 | 2026-01-01 12:00:00")
     right = stream(spark, "x double | y double | at timestamp\n9 | 9 | 2026-01-01 11:00:00")
-    lonely = rm.join_interval(
+    idle = rm.join_interval(
         left, right, on=NEAR, time="at", between=("-1 minute", "1 minute"), how="left",
         columns={"seen": "at"}, lateness="0 seconds", idle="1 second", grid=rm.grid(buckets=2),
     )  # fmt: skip
     query = (
-        lonely.writeStream.format("memory").queryName("silent")
+        idle.writeStream.format("memory").queryName("silent")
         .option("checkpointLocation", str(tmp_path))
         .trigger(processingTime="200 milliseconds").start()
     )  # fmt: skip

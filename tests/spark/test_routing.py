@@ -117,8 +117,8 @@ def test_a_running_stream_is_balanced_from_the_second_cycle_on(spark, table, tmp
     assert seen["cycle"] == 4
     assert not seen["moved"]
     assert sum(seen["records"]) == sum(seen["rows_per_partition"]) == 8000
-    assert seen["deviation"] < 0.15
-    assert seen["skew"] < 0.15
+    assert seen["cycle_load_cv"] < 0.15
+    assert seen["load_cv"] < 0.15
     assert min(seen["cost"]) > 0
     again = joined().writeStream.format("noop").trigger(availableNow=True).start()
     again.awaitTermination()

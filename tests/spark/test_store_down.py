@@ -98,4 +98,4 @@ def test_a_stream_that_may_miss_goes_on_and_counts(spark, clicks, server, tmp_pa
     (operator,) = rm.metrics(query)["operators"].values()
     assert operator["rows_in"] == operator["rows_out"] == FILES * ROWS
     assert operator["matched"] == 0
-    assert operator["cache"]["unanswered"] == FILES * ROWS
+    assert operator["cache"]["failed_lookups"] == FILES * ROWS

@@ -25,7 +25,7 @@ NAMES = ["Harbour", "<script>alert(1)</script>", "Old Town"]
 def operator(**more: Any) -> dict[str, Any]:
     """What an operator did in a batch."""
     nothing = dict.fromkeys(("table", "cache", "sketch", "routing", "state", "clock", "gauges"))
-    return {"counts": {}, "set_aside": {}, "seconds": 0.1, "loads": [], **nothing, **more}
+    return {"counts": {}, "rejected": {}, "seconds": 0.1, "loads": [], **nothing, **more}
 
 
 def placed(rows: int, counts: list[int], **more: Any) -> dict[str, Any]:
@@ -33,7 +33,7 @@ def placed(rows: int, counts: list[int], **more: Any) -> dict[str, Any]:
     table = {"rows": len(counts), "version": 1, "age_seconds": 7.0, "load_seconds": 0.5}
     return operator(
         counts={"rows_in": rows, "rows_out": rows, "matched": sum(counts)},
-        set_aside={"null": rows - sum(counts)},
+        rejected={"null": rows - sum(counts)},
         loads=[rows // 2, rows - rows // 2],
         table={**table, "refresh_seconds": None, "index": "cells"},
         sketch={"counts": packed(np.array(counts)), "places": [[0.5, 0.5], [1.5, 0.5]]},

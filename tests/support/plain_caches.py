@@ -15,7 +15,7 @@ class Plain:
         self.limits = (bounds.get("rows", 1 << 62), bounds.get("bytes", 1 << 62))
         self.ttl, self.idle_ttl, self.missing_ttl = ttl, idle_ttl, missing_ttl
         self.read, self.used = {}, {}
-        self.evictions = self.expired = self.not_kept = 0
+        self.evictions = self.expired = self.uncacheable = 0
 
     def batch(self, keys, now):
         for key in keys:
@@ -68,7 +68,7 @@ class PlainLru(Plain):
             self.queue.move_to_end(key)
             return
         if self.is_over([key]):
-            self.not_kept += 1
+            self.uncacheable += 1
             return
         while self.is_over([*self.queue, key]):
             self.queue.popitem(last=False)
@@ -98,7 +98,7 @@ class PlainS3Fifo(Plain):
                 queue[key] = min(queue[key] + 1, 3)
                 return
         if self.is_over([key]):
-            self.not_kept += 1
+            self.uncacheable += 1
             return
         to_main = self.ghost.pop(key, None) is not None
         while self.is_over([*self.held(), key]):

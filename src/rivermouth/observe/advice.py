@@ -8,9 +8,9 @@ from typing import Any, Literal
 
 Metrics = Mapping[str, Any]
 
-_SKEWED = 0.5  # DS above which one task does much more than the others
+_SKEWED = 0.5  # load CV above which one task does much more than the others
 _ROWS = 1_000  # of a batch, below which a skew costs nothing
-_LATE, _ASIDE = 0.01, 0.05  # shares of rows
+_LATE, _REJECTED = 0.01, 0.05  # shares of rows
 _COLD_ROWS = 10_000  # until then a cache is still filling
 _POOR = 0.5  # share of lookups that a cache should answer
 _OVERDUE = 3.0  # refresh times after which a table is stale
@@ -77,8 +77,8 @@ def _of_operator(name: str, operator: Metrics) -> Iterator[Advice]:
     if not rows:
         return
     yield from _late(name, operator, rows)
-    yield from _aside(name, operator, rows)
-    yield from _hot(name, operator["rows_per_task"], operator["skew"])
+    yield from _rejected(name, operator, rows)
+    yield from _hot(name, operator["rows_per_task"], operator["load_cv"])
     if operator["table"]:
         yield from _stale(name, operator["table"])
     if operator["cache"]:
@@ -104,15 +104,15 @@ def _late(name: str, operator: Metrics, rows: int) -> Iterator[Advice]:
         )
 
 
-def _aside(name: str, operator: Metrics, rows: int) -> Iterator[Advice]:
-    reasons: Mapping[str, int] = operator["set_aside"]
-    aside = sum(reasons.values())
-    if aside > _ASIDE * rows:
+def _rejected(name: str, operator: Metrics, rows: int) -> Iterator[Advice]:
+    reasons: Mapping[str, int] = operator["rejected"]
+    rejected = sum(reasons.values())
+    if rejected > _REJECTED * rows:
         why = ", ".join(f"{count:,} {reason}" for reason, count in _largest(reasons))
         yield Advice(
             "warning",
             name,
-            f"{aside:,} rows ({100 * aside / rows:.1f} %) could not take part: {why}",
+            f"{rejected:,} rows ({100 * rejected / rows:.1f} %) could not take part: {why}",
             "They are in the result of left and anti joins. Look at their source.",
         )
     if operator["matched"] == 0 and rows >= _ROWS:
@@ -128,13 +128,13 @@ def _largest(reasons: Mapping[str, int]) -> Iterable[tuple[str, int]]:
     return sorted(reasons.items(), key=lambda reason: -reason[1])[:3]
 
 
-def _hot(name: str, loads: Sequence[int], skew: float | None) -> Iterator[Advice]:
-    if skew is not None and skew > _SKEWED and sum(loads) >= _ROWS:
+def _hot(name: str, loads: Sequence[int], load_cv: float | None) -> Iterator[Advice]:
+    if load_cv is not None and load_cv > _SKEWED and sum(loads) >= _ROWS:
         share = 100 * max(loads) / sum(loads)
         yield Advice(
             "warning",
             name,
-            f"one of {len(loads)} partitions has {share:.0f} % of the rows (DS {skew:.2f})",
+            f"one of {len(loads)} partitions has {share:.0f} % of the rows (load CV {load_cv:.2f})",
             _SPREAD.get(name.partition(".")[0], "Look at what its rows are divided by."),
         )
 

@@ -66,22 +66,23 @@ def metrics(query: StreamingQuery | Running) -> dict[str, Any]:
                 `matched` and `unmatched` count input rows, and add up to `rows_in`.
             late, future
                 Rows behind the operator's clock, and rows too far ahead of the wall clock.
-            set_aside
+            rejected
                 The rows that could not take part, by reason: ``{"null": 3}``.
             seconds
                 Time in our own code, summed over tasks.
             rows_per_task
                 `rows_in` of each task, or bucket, of the newest batch, largest first: equal
                 numbers are a balanced load, one large number is a skew.
-            skew
-                Standard deviation over mean of these (DS); None for fewer than two.
+            load_cv
+                Their coefficient of variation, standard deviation over mean; None for fewer than
+                two.
             table
                 The table's newest version: rows, version, age_seconds (at that batch),
                 load_seconds, refresh_seconds (what was asked for), index.
             routing
                 Of a stream routed by hotspots: `rule` (its version), the last `cycle` (its number),
-                its `deviation` (DS), whether hotspots `moved`, `records` and `cost` (seconds) per
-                partition; of the newest batch `rows_per_partition` and their `skew`.
+                its `cycle_load_cv`, whether hotspots `moved`, `records` and `cost` (seconds) per
+                partition; of the newest batch `rows_per_partition` and their `load_cv`.
             cache
                 An incremental cache's hits, misses, negative_hits, loads, load_seconds and the
                 like, summed; what all workers hold together (entries, rows, bytes); hit_ratio,

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rivermouth.kernels.skew.hotspots import load_cv as kernel_load_cv
 from rivermouth.kernels.table_join.map_sketch import PLACES, packed, unpacked
 from rivermouth.tables.cache.incremental import HELD
 
@@ -34,7 +35,7 @@ def moment(tasks: Sequence[Report]) -> Moment:
     Returns
     -------
     dict
-        ``counts`` (each of `COUNTS` that is known, and the operator's own), ``set_aside`` by
+        ``counts`` (each of `COUNTS` that is known, and the operator's own), ``rejected`` by
         reason, ``seconds``, ``loads`` (rows per task or bucket), ``table``, ``cache``, ``sketch``
         (as `kernels.table_join.map_sketch` packs it), ``routing``, ``state``, ``clock`` and
         ``gauges``; the last seven None where there is nothing of the kind.
@@ -43,7 +44,7 @@ def moment(tasks: Sequence[Report]) -> Moment:
     plain = [task for task in tasks if "buckets" not in task]
     return {
         "counts": _counts(plain, buckets),
-        "set_aside": _summed(report.get("set_aside", {}) for report in (*plain, *buckets)),
+        "rejected": _summed(report.get("rejected", {}) for report in (*plain, *buckets)),
         "seconds": sum(report.get("seconds", 0.0) for report in (*plain, *buckets)),
         "loads": _loads(plain, buckets),
         "table": _table(plain),
@@ -65,10 +66,10 @@ def total(moments: Sequence[Moment]) -> dict[str, Any]:
     return {
         **known,
         "unmatched": None if rows_in is None or matched is None else rows_in - matched,
-        "set_aside": _summed(one["set_aside"] for one in moments),
+        "rejected": _summed(one["rejected"] for one in moments),
         "seconds": sum(one["seconds"] for one in moments),
         "rows_per_task": sorted(loads, reverse=True),
-        "skew": skew(loads),
+        "load_cv": load_cv(loads),
         "table": _newest(moments, "table"),
         "cache": cache_of(moments),
         "per_row": _per_row(moments),
@@ -80,19 +81,9 @@ def total(moments: Sequence[Moment]) -> dict[str, Any]:
     }
 
 
-def skew(loads: Sequence[float]) -> float | None:
-    """How uneven a load is: the standard deviation over the mean (the paper's DS).
-
-    0 where all parts have the same; None where there are fewer than two, or nothing.
-
-    Examples
-    --------
-    >>> skew([50, 50]), round(skew([90, 10]), 3), skew([100])
-    (0.0, 1.131, None)
-    """
-    if len(loads) < 2 or not sum(loads):
-        return None
-    return statistics.stdev(loads) / statistics.fmean(loads)
+def load_cv(loads: Sequence[float]) -> float | None:
+    """The coefficient of variation of a load; None where there are fewer than two, or nothing."""
+    return kernel_load_cv(loads) if len(loads) > 1 and any(loads) else None
 
 
 def cache_of(moments: Iterable[Moment]) -> dict[str, Any] | None:
@@ -157,7 +148,7 @@ def _routing(tasks: Sequence[Report]) -> dict[str, Any] | None:
     for task in routed:
         rows[task["routing"]["partition"]] += task["rows_in"]
     del newest["partition"]
-    return {**newest, "rows_per_partition": rows, "skew": skew(rows)}
+    return {**newest, "rows_per_partition": rows, "load_cv": load_cv(rows)}
 
 
 def _cache(tasks: Sequence[Report]) -> dict[str, Any] | None:

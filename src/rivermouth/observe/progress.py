@@ -85,9 +85,9 @@ def line(numbers: dict[str, Any]) -> str:
     Examples
     --------
     >>> line({"batches": 3, "rows": 1200, "rows_per_second": 650.4, "operators": {
-    ...     "join_table.zones": {"rows_in": 1200, "matched": 1140, "set_aside": {"null": 7},
+    ...     "join_table.zones": {"rows_in": 1200, "matched": 1140, "rejected": {"null": 7},
     ...                          "late": None, "cache": None, "table": {"age_seconds": 12.3}}}})
-    '3 batches · 1,200 rows · 650 rows/s · 95.0 % matched · 7 set aside · table 12 s old'
+    '3 batches · 1,200 rows · 650 rows/s · 95.0 % matched · 7 rejected · table 12 s old'
     >>> line({"batches": 0, "rows": 0, "rows_per_second": None, "operators": {}})
     'waiting for the first batch'
     """
@@ -115,8 +115,8 @@ def _operator(operator: dict[str, Any], prefix: str) -> list[str]:
         parts.append(f"{100 * operator['matched'] / rows:.1f} % matched")
     if late := operator["late"]:
         parts.append(f"{late:,} late")
-    if aside := sum(operator["set_aside"].values()):
-        parts.append(f"{aside:,} set aside")
+    if rejected := sum(operator["rejected"].values()):
+        parts.append(f"{rejected:,} rejected")
     if cache := operator["cache"]:
         parts.append(f"{100 * (cache['hit_ratio'] or 0):.1f} % from cache")
     if table := operator["table"]:

@@ -63,12 +63,12 @@ def _of_operator(entries: Metrics) -> Iterator[tuple[str, Sample]]:
     for name in _SUMMED:
         if entries[name] is not None:
             yield "counter", (name, {}, entries[name])
-    for reason, count in entries["set_aside"].items():
-        yield "counter", ("set_aside", {"reason": reason}, count)
+    for reason, count in entries["rejected"].items():
+        yield "counter", ("rejected", {"reason": reason}, count)
     for name, count in entries["counts"].items():
         yield "counter", ("count", {"name": name}, count)
-    if entries["skew"] is not None:
-        yield "gauge", ("skew", {}, entries["skew"])
+    if entries["load_cv"] is not None:
+        yield "gauge", ("load_cv", {}, entries["load_cv"])
     for name in _TABLE if entries["table"] else ():
         yield "gauge", (f"table_{name}", {}, entries["table"][name])
     cache = dict(entries["cache"] or {})

@@ -16,7 +16,7 @@ from rivermouth.observe.advice import advice
 from rivermouth.observe.history import Reader
 from rivermouth.observe.latency import waits
 from rivermouth.observe.metrics import keys, summarise
-from rivermouth.observe.operators import cache_of, skew
+from rivermouth.observe.operators import cache_of, load_cv
 from rivermouth.observe.reports import Batch
 
 _SHOWN_PLACES = 8  # batches whose records are dots on the map
@@ -161,9 +161,9 @@ def _operator(moment: Mapping[str, Any]) -> dict[str, Any]:
     cache = cache_of([dict(moment)])
     return {
         **moment["counts"],
-        "set_aside": sum(moment["set_aside"].values()),
+        "rejected": sum(moment["rejected"].values()),
         "seconds": moment["seconds"],
-        "skew": skew(moment["loads"]),
+        "load_cv": load_cv(moment["loads"]),
         "age": moment["table"]["age_seconds"] if moment["table"] else None,
         "hit_ratio": cache["hit_ratio"] if cache else None,
         "state": moment["state"],

@@ -148,9 +148,9 @@ def test_a_key_larger_than_the_bound_is_served_but_not_kept():
     held = Holding(rows=3, policy="s3fifo")
     assert ask(held, [1, 2, 1], {1: (4, 0), 2: (1, 0)}) == [4, 1, 4]
     assert held.codes()["small"] == [2]
-    assert held.counts["not_kept"] == 1
+    assert held.counts["uncacheable"] == 1
     assert ask(held, [1], {1: (4, 0)}) == [4]
-    assert (held.counts["not_kept"], held.counts["misses"]) == (2, 3)
+    assert (held.counts["uncacheable"], held.counts["misses"]) == (2, 3)
 
 
 def test_keys_that_were_not_answered_are_asked_for_again():
@@ -159,7 +159,7 @@ def test_keys_that_were_not_answered_are_asked_for_again():
     batch = held.find(EncodedKeys(np.array([1, 2, 2, 3])), now=0.0)
     held.fail(batch)
     assert held.settle(batch, now=0.0).count.tolist() == [1, 0, 0, 0]
-    assert (held.counts["unanswered"], held.counts["hits"]) == (3, 1)
+    assert (held.counts["failed_lookups"], held.counts["hits"]) == (3, 1)
     assert held.find(EncodedKeys(np.array([1, 2, 3])), now=0.0).asked.tolist() == [1, 2]
 
 

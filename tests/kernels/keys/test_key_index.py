@@ -173,7 +173,7 @@ def test_the_condition_is_answered_by_what_was_kept():
     found = matching.Matcher(equal, None, table, made).match(left)
     assert (found.left.tolist(), found.right.tolist()) == ([0, 0], [1, 2])
     assert found.troubles == {"null_key": 1}
-    assert matching.set_aside(equal, None, left, srid=0) == {"null_key": 1}
+    assert matching.reject_counts(equal, None, left, srid=0) == {"null_key": 1}
 
 
 def test_types_without_equality_are_refused():

@@ -127,7 +127,7 @@ def test_what_is_in_no_range_is_counted():
     assert (found.left.tolist(), found.right.tolist()) == ([0], [0])
     assert found.troubles == {"null_key": 2, "null_value": 2}
     equal, place, span = split(on)
-    assert matching.set_aside(equal, place, left, srid=0, span=span) == found.troubles
+    assert matching.reject_counts(equal, place, left, srid=0, span=span) == found.troubles
 
 
 def test_columns_without_an_order_of_distances_are_refused():

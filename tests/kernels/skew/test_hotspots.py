@@ -12,8 +12,8 @@ from rivermouth.kernels.skew.hotspots import (
     Reservoir,
     Sample,
     algorithm2,
-    deviation,
     even_cuts,
+    load_cv,
     merged,
 )
 
@@ -115,9 +115,9 @@ def test_of_nothing_there_is_no_rule():
     assert algorithm2(nothing, 3) is None
 
 
-def test_the_deviation_is_that_of_a_sample():
-    assert deviation([1, 2, 3, 4]) == pytest.approx(np.std([1, 2, 3, 4], ddof=1) / 2.5)
-    assert deviation([5]) == deviation([]) == deviation([0, 0, 0]) == 0.0
+def test_the_load_cv_is_that_of_a_sample():
+    assert load_cv([1, 2, 3, 4]) == pytest.approx(np.std([1, 2, 3, 4], ddof=1) / 2.5)
+    assert load_cv([5]) == load_cv([]) == load_cv([0, 0, 0]) == 0.0
 
 
 def test_sampling_is_unbiased_wherever_the_stream_is_cut():

@@ -251,7 +251,7 @@ def test_late_rows_are_counted_once_and_told_if_asked_for():
     assert told(row for row in rows if row["kind"] == "row") == [(3, 7), (3, 9)]
 
 
-def test_what_cannot_take_part_is_set_aside_and_the_future_moves_no_clock():
+def test_what_cannot_take_part_is_rejected_and_the_future_moves_no_clock():
     now = 1000 * SECOND
     buckets = near(buckets=3, late_rows=True, future=60 * SECOND)
     odd = left((1, None, 0, 0), (2, 990, None, 0), (3, 5000, 0, 0), (4, 1060, 0, 0))
@@ -261,7 +261,7 @@ def test_what_cannot_take_part_is_set_aside_and_the_future_moves_no_clock():
     ]  # fmt: skip
     aside = {}
     for report in buckets.reports:
-        aside |= report["set_aside"]
+        aside |= report["rejected"]
     assert aside == {"null_time": 1, "no_place": 1}
     counts = [report["counts"] for report in buckets.reports]
     assert sum(count["future"] for count in counts) == 1
@@ -274,7 +274,7 @@ def test_a_left_row_without_a_place_comes_out_at_once_per_window():
     buckets = near(windows(sliding("10 seconds", every="5 seconds")), how="left")
     rows = buckets.feed(left((1, 7, None, 0)), right())
     assert sorted(row["window_start"] for row in rows) == [at(0), at(5)]
-    assert [report["set_aside"] for report in buckets.reports] == [{"no_place": 1}]
+    assert [report["rejected"] for report in buckets.reports] == [{"no_place": 1}]
     assert buckets.reports[0]["counts"]["rows_in"] == 1
 
 
@@ -348,7 +348,7 @@ def test_a_crowded_cell_is_spread_and_gathered_again_while_the_stream_flows():
         assert_same_rows(spread.feed(*batch), still.feed(*batch))
     assert loads[0] > 0.5
     assert np.mean(loads[-10:]) < 0.3
-    assert sum(report["state"]["crowded"] for report in spread.reports[-8:]) == 1
+    assert sum(report["state"]["salted_cells"] for report in spread.reports[-8:]) == 1
     for batch in half_in_one_cell(2, range(40, 90), crowd=0):
         assert_same_rows(spread.feed(*batch), still.feed(*batch))
     assert spread.crowds == Crowds()

@@ -222,6 +222,6 @@ def test_what_cannot_match_is_counted_as_the_workers_count_it(condition, events,
         query = joined.writeStream.format("noop").trigger(availableNow=True).start()
         query.awaitTermination()
         (operator,) = rm.metrics(query)["operators"].values()
-        said.append({name: operator[name] for name in ("rows_in", "set_aside")})
+        said.append({name: operator[name] for name in ("rows_in", "rejected")})
     assert said[0] == said[1]
-    assert said[0]["set_aside"]
+    assert said[0]["rejected"]

@@ -199,7 +199,7 @@ def test_a_key_with_more_rows_than_are_kept_is_served_each_time():
     for _ in range(3):
         assert ask(cache, 1, 2) == [["v1"] * 3, ["v2"]]
     assert source.weather.asked == [[(1,), (2,)], [(1,)], [(1,)]]
-    assert (cache.counts["not_kept"], cache.counts["rows"]) == (3, 1)
+    assert (cache.counts["uncacheable"], cache.counts["rows"]) == (3, 1)
 
 
 def test_rows_that_nobody_holds_do_not_pile_up():
@@ -345,7 +345,7 @@ def test_when_down_is_miss_records_go_on_without_rows_and_are_counted():
     ask(cache, 1)
     source.weather.fails = 99
     assert ask(cache, 1, 2, 2) == [["v1"], [], []]
-    assert (cache.counts["unanswered"], cache.counts["hits"]) == (2, 1)
+    assert (cache.counts["failed_lookups"], cache.counts["hits"]) == (2, 1)
     source.weather.fails = 0
     assert ask(cache, 1, 2) == [["v1"], ["v2"]]
 

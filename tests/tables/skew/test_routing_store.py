@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 import rivermouth as rm
-from rivermouth.kernels.skew.hotspots import Reservoir, Rule, deviation
+from rivermouth.kernels.skew.hotspots import Reservoir, Rule, load_cv
 from rivermouth.tables.skew.routing_store import KEY, Board, Seen
 
 PARTITIONS = 6
@@ -53,7 +53,7 @@ def test_a_rule_balances_a_skewed_stream_and_follows_when_it_moves(z, tmp_path):
     routing = rm.by_hotspot(cycle=20_000, sample=12_000)
     shifts = [0] * 6 + [5000] * 6
     loads = [one_batch(board, routing, zipf(z, 10_000, rng, shift), rng) for shift in shifts]
-    found = [deviation(load) for load in loads]
+    found = [load_cv(load) for load in loads]
     assert found[0] > 0.15, "a stream that hashing does not balance"
     assert max(found[3:6]) < 0.15
     assert found[6] > 0.15, "the hot keys have moved"
@@ -65,7 +65,7 @@ def test_algorithm_2_leaves_a_heavy_key_where_it_is(tmp_path):
     rng = np.random.default_rng(2)
     ours, papers = (
         [
-            deviation(one_batch(Board(str(tmp_path / name)), routing, zipf(1.5, 10_000, rng), rng))
+            load_cv(one_batch(Board(str(tmp_path / name)), routing, zipf(1.5, 10_000, rng), rng))
             for _ in range(6)
         ][-1]
         for name, routing in (
@@ -86,7 +86,7 @@ def test_a_cycle_ends_with_enough_records_and_not_before(tmp_path):
     assert cycles == [0, 0, 0, 1, 1, 1, 2]
     state = board.state(PARTITIONS)
     assert sum(state.records) == 30_000
-    assert state.deviation == pytest.approx(deviation(state.records))
+    assert state.load_cv == pytest.approx(load_cv(state.records))
 
 
 def test_the_last_rule_is_there_for_who_starts_again(tmp_path):

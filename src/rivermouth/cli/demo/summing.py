@@ -43,7 +43,7 @@ def _operator(outcome: Outcome, query: str, kind: str) -> dict[str, Any]:
 def _of_cabs(outcome: Outcome) -> str:
     place = _operator(outcome, "placed", "join_table.districts")
     drivers = _operator(outcome, "placed", "join_table.fleet.db")
-    aside = sum(place["set_aside"].values())
+    aside = sum(place["rejected"].values())
     hits = drivers["cache"]["hit_ratio"] or 0
     return (
         f"{place['rows_in']:,} positions of cabs: {drivers['matched']:,} with a known driver "

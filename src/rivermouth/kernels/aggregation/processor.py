@@ -46,7 +46,7 @@ class AggregateStepper:
     def __init__(self, book: Book, slack: Slack, output: Output, idle: int | None = None) -> None:
         self._book, self._slack, self._output, self._idle = book, slack, output, idle
         self._counts: Counter[str] = Counter()
-        self._set_aside: Counter[str] = Counter()
+        self._rejected: Counter[str] = Counter()
         self._gauges: dict[str, Any] = {}
 
     def report(self) -> dict[str, Any]:
@@ -59,7 +59,7 @@ class AggregateStepper:
         counts = dict.fromkeys(("rows_in", "rows_out", "on_time", "late", "future"), 0)
         return {
             "counts": counts | self._counts,
-            "set_aside": dict(self._set_aside),
+            "rejected": dict(self._rejected),
             **self._gauges,
         }
 
@@ -115,7 +115,7 @@ class AggregateStepper:
             reasons = rows.column(REASON).to_pylist()
             future = reasons.count(FUTURE)
             self._counts.update(rows_in=len(reasons), future=future)
-            self._set_aside.update(reason for reason in reasons if reason != FUTURE)
+            self._rejected.update(reason for reason in reasons if reason != FUTURE)
             if self._output.with_records:
                 kinds = [FUTURE if reason == FUTURE else ASIDE for reason in reasons]
                 yield self._records(rows.drop_columns([REASON]), kinds, reasons)

@@ -48,8 +48,8 @@ ENTRY = np.dtype(
 QUEUE = np.dtype([(name, "i8") for name in ("first", "last", "entries", "rows", "empty", "bytes")])
 
 #: what is counted
-TALLY = ("hits", "negative_hits", "misses", "unanswered", "evictions", "expired", "not_kept")
-HITS, NEGATIVE_HITS, MISSES, UNANSWERED, EVICTIONS, EXPIRED, NOT_KEPT = range(len(TALLY))
+TALLY = ("hits", "negative_hits", "misses", "failed_lookups", "evictions", "expired", "uncacheable")
+HITS, NEGATIVE_HITS, MISSES, FAILED_LOOKUPS, EVICTIONS, EXPIRED, UNCACHEABLE = range(len(TALLY))
 
 
 class Books(NamedTuple):

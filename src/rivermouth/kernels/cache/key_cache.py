@@ -29,6 +29,7 @@ from rivermouth.kernels.cache.eviction import Rules, admit, expel, release, touc
 from rivermouth.kernels.cache.hash_table import (
     ASKED,
     DETACHED,
+    FAILED_LOOKUPS,
     FREE,
     GHOST,
     HITS,
@@ -37,10 +38,9 @@ from rivermouth.kernels.cache.hash_table import (
     MISSES,
     NEGATIVE_HITS,
     NONE,
-    NOT_KEPT,
     SMALL,
     TALLY,
-    UNANSWERED,
+    UNCACHEABLE,
     UNKNOWN,
     Books,
     Line,
@@ -178,7 +178,7 @@ class Holding:
 
     @property
     def counts(self) -> dict[str, int]:
-        """What has happened so far; each record is a hit, a negative hit, a miss or unanswered."""
+        """Counts so far; each record is a hit, a negative hit, a miss or a failed lookup."""
         return dict(zip(TALLY, self._books.tally.tolist(), strict=True))
 
     @property
@@ -276,7 +276,7 @@ def _settle(
         is_first = loads < len(asked) and asked[loads] == i
         loads += is_first
         if entry.start < 0:
-            books.tally[UNANSWERED] += 1
+            books.tally[FAILED_LOOKUPS] += 1
             chunk[i], start[i], count[i] = NONE, 0, 0
             continue
         chunk[i], start[i], count[i] = entry.chunk, entry.start, entry.count
@@ -285,7 +285,7 @@ def _settle(
         if entry.state == SMALL or entry.state == MAIN:
             touch(books, e, rules)
         elif entry.state != DETACHED and not admit(books, e, rules):
-            books.tally[NOT_KEPT] += is_first
+            books.tally[UNCACHEABLE] += is_first
     for e in found:
         if not books.entries[e].pins:
             release(books, e)

@@ -22,14 +22,14 @@ Codes = npt.NDArray[np.int32]
 Ints = npt.NDArray[np.int64]
 
 
-def deviation(loads: Sequence[float] | Floats) -> float:
-    """The paper's DS: standard deviation over mean of the partitions' loads (PS), ddof 1.
+def load_cv(loads: Sequence[float] | Floats) -> float:
+    """The load's coefficient of variation over the partitions, ddof 1 (paper A: DS over PS).
 
     0 for fewer than two partitions, and where there was nothing to do.
 
     Examples
     --------
-    >>> deviation([100, 100, 100]), round(deviation([300, 0, 0]), 3), deviation([0, 0])
+    >>> load_cv([100, 100, 100]), round(load_cv([300, 0, 0]), 3), load_cv([0, 0])
     (0.0, 1.732, 0.0)
     """
     load = np.asarray(loads, np.float64)

@@ -260,7 +260,7 @@ class Watch:
             learning.publish(self.bucket, self.steps.steps)
 
     @property
-    def crowded(self) -> int:
+    def salted_cells(self) -> int:
         """How many spots are dealt over several buckets, or were when rows that are held came."""
         return len({step.spot for step in self.steps.steps if step.spread > 1})
 

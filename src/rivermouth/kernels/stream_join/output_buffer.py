@@ -82,7 +82,9 @@ class Output:
             columns[_SIDES[RIGHT]] = folded(rows, ri)
         return pa.table(columns)
 
-    def lonely(self, left: Run, li: Ints, *, starts: Ints | None = None) -> Iterator[pa.Table]:
+    def left_unmatched(
+        self, left: Run, li: Ints, *, starts: Ints | None = None
+    ) -> Iterator[pa.Table]:
         """Left rows that met nothing."""
         yield from self._add(self._left(left, li), len(li), starts)
 

@@ -128,7 +128,7 @@ class Answers:
         first, last = before - when.wait, now - when.wait - 1
         for run in self._runs(LEFT, fresh, first, last):
             closed = (run.times >= first) & (run.times <= last)
-            yield from self._lonely(run, np.flatnonzero(closed & ~run.found), None)
+            yield from self._left_unmatched(run, np.flatnonzero(closed & ~run.found), None)
 
     def _closed_windows(
         self, when: Windows, fresh: Fresh, before: int, now: int
@@ -159,7 +159,7 @@ class Answers:
                     self.counts["pairs"] += len(pair)
                     yield from self.out.pairs(left, li[pair], right, ri[pair], starts=starts)
         if alone is not None:
-            yield from self._lonely(left, *alone.rest(before, now))
+            yield from self._left_unmatched(left, *alone.rest(before, now))
 
     def _closed_nearest(self, fresh: Fresh, before: int, now: int) -> Iterator[pa.Table]:
         """The nearest of rows whose interval or window the clock has passed in this step."""
@@ -182,7 +182,7 @@ class Answers:
                     if self.meeting.how == "left":
                         rows = np.flatnonzero(~found)
                         starts = None if start is None else np.full(len(rows), start)
-                        yield from self._lonely(left, rows, starts)
+                        yield from self._left_unmatched(left, rows, starts)
 
     def _nearest(
         self, left: Run, span: Span, start: int | None
@@ -214,9 +214,9 @@ class Answers:
             )  # fmt: skip
         return found
 
-    def _lonely(self, left: Run, rows: Ints, starts: Ints | None) -> Iterator[pa.Table]:
-        self.counts["lonely"] += len(rows)
-        yield from self.out.lonely(left, rows, starts=starts)
+    def _left_unmatched(self, left: Run, rows: Ints, starts: Ints | None) -> Iterator[pa.Table]:
+        self.counts["left_unmatched"] += len(rows)
+        yield from self.out.left_unmatched(left, rows, starts=starts)
 
 
 class Alone:

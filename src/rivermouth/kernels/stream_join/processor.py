@@ -89,7 +89,7 @@ class MeetingStepper:
         """Take in what has arrived and give what can be said now."""
         held: Held = hint.pop(_HINT, None) or self._opened(store)
         self._check_dealt(held, arrivals)
-        yield from self._set_aside(arrivals)
+        yield from self._rejected(arrivals)
         left = yield from self._admitted(arrivals.sides[LEFT], LEFT, held.reached)
         right = yield from self._admitted(arrivals.sides[RIGHT], RIGHT, held.reached)
         before, now = held.reached, self._moved(held, arrivals)
@@ -110,13 +110,13 @@ class MeetingStepper:
         return {
             "bucket": self._bucket,
             "counts": {**self._counts, "rows_out": self._out.rows},
-            "set_aside": dict(self._aside),
+            "rejected": dict(self._aside),
             **self._state,
         }
 
     # -- what comes in
 
-    def _set_aside(self, arrivals: Arrivals) -> Iterator[pa.Table]:
+    def _rejected(self, arrivals: Arrivals) -> Iterator[pa.Table]:
         for side, table in arrivals.aside:
             rows = table.combine_chunks().to_batches()[0]
             self._counts["rows_in"] += len(rows)
@@ -135,7 +135,7 @@ class MeetingStepper:
         copy = rows.column(COPY).to_numpy()
         run = Run(self._meeting, side, rows.drop_columns([COPY]))
         home = copy <= 0
-        self._counts.update(rows_in=int(home.sum()), copies=int((~home).sum()))
+        self._counts.update(rows_in=int(home.sum()), replicated_rows=int((~home).sum()))
         late = run.times < reached
         lone = (copy < 0) & ~late
         if late.any():
@@ -153,8 +153,8 @@ class MeetingStepper:
         rows, starts = np.arange(len(left)), None
         if isinstance(self._meeting.when, Windows):
             rows, starts = self._meeting.when.shared(left.times, left.times)
-        self._counts["lonely"] += len(rows)
-        yield from self._out.lonely(left, rows, starts=starts)
+        self._counts["left_unmatched"] += len(rows)
+        yield from self._out.left_unmatched(left, rows, starts=starts)
 
     # -- crowded spots
 
@@ -254,4 +254,4 @@ class MeetingStepper:
             **({"oldest_bin": min(oldest)} if oldest else {}),
         }
         if held.watch is not None:
-            self._state["state"]["crowded"] = held.watch.crowded
+            self._state["state"]["salted_cells"] = held.watch.salted_cells

@@ -31,9 +31,9 @@ def chosen(pairs: Pairs, count: int, how: str) -> tuple[Ints, Ints | None, Ints 
     found[pairs.left] = True
     if found.all():
         return pairs.left, pairs.right, places
-    lonely = np.flatnonzero(~found)
-    none = np.full(len(lonely), NONE)
-    left = np.concatenate([pairs.left, lonely])
+    unmatched = np.flatnonzero(~found)
+    none = np.full(len(unmatched), NONE)
+    left = np.concatenate([pairs.left, unmatched])
     order = np.argsort(left, kind="stable")
     right = np.concatenate([pairs.right, none])[order]
     return left[order], right, np.concatenate([places, none])[order]

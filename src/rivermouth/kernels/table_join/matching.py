@@ -19,7 +19,7 @@ from rivermouth.kernels.table_join.by_range import RangeMatcher
 from rivermouth.kernels.table_join.pairs import Columns, Index, Pairs, part
 from rivermouth.spec.conditions import Keys, Place, Range
 
-__all__ = ["Columns", "Index", "Matcher", "Pairs", "prepare", "set_aside"]
+__all__ = ["Columns", "Index", "Matcher", "Pairs", "prepare", "reject_counts"]
 
 
 def prepare(
@@ -123,7 +123,7 @@ class Matcher:
         return replace(pairs, troubles=troubles | pairs.troubles)
 
 
-def set_aside(
+def reject_counts(
     equal: Keys | None,
     place: Place | None,
     left: Columns,

@@ -52,19 +52,19 @@ rivermouth.charts = (() => {
       ],
     },
     {
-      id: "trouble", title: "Late and set aside, per batch", unit: words.compact,
+      id: "trouble", title: "Late and rejected, per batch", unit: words.compact,
       lines: [
         ["late", "b", (o) => o.late],
         ["future", "c", (o) => o.future],
-        ["set aside", "a", (o) => o.set_aside],
+        ["rejected", "a", (o) => o.rejected],
       ],
     },
-    { id: "skew", title: "Skew of the partitions (DS)", unit: words.ratio, lines: [["DS", "a", (o) => o.skew]] },
+    { id: "skew", title: "Skew of the partitions (load CV)", unit: words.ratio, lines: [["load CV", "a", (o) => o.load_cv]] },
     {
-      id: "routing", title: "Routing by hotspots (DS)", unit: words.ratio,
+      id: "routing", title: "Routing by hotspots (load CV)", unit: words.ratio,
       lines: [
-        ["this batch", "a", (o) => o.routing?.skew],
-        ["cycle before", "b", (o) => o.routing?.deviation],
+        ["this batch", "a", (o) => o.routing?.load_cv],
+        ["cycle before", "b", (o) => o.routing?.cycle_load_cv],
       ],
     },
     { id: "hits", title: "Found in the cache", unit: words.percent, lines: [["hits", "a", (o) => o.hit_ratio]] },

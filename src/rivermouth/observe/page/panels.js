@@ -17,7 +17,7 @@ rivermouth.panels = (() => {
 
   function showTiles(numbers) {
     const late = sumOf(numbers, (operator) => operator.late ?? 0);
-    const aside = sumOf(numbers, (operator) => Object.values(operator.set_aside).reduce((a, b) => a + b, 0));
+    const rejected = sumOf(numbers, (operator) => Object.values(operator.rejected).reduce((a, b) => a + b, 0));
     const tiles = [
       ["rows", "Rows in", words.count(numbers.rows)],
       ["rows_per_second", "Rows/s of work", words.compact(numbers.rows_per_second)],
@@ -26,7 +26,7 @@ rivermouth.panels = (() => {
       ["latency", "Latency, 95 %", words.seconds(numbers.latency?.p95)],
       ["state", "State", words.bytes(numbers.state?.bytes)],
       ["late", "Late rows", words.count(late)],
-      ["set_aside", "Set aside", words.count(aside)],
+      ["rejected", "Rejected", words.count(rejected)],
     ];
     if (numbers.corrections) tiles.push(["corrections", "Corrections", words.count(numbers.corrections.answers)]);
     at("tiles").replaceChildren(...tiles.map(([name, title, value]) =>
@@ -48,7 +48,7 @@ rivermouth.panels = (() => {
   function showLoads(operator) {
     const loads = operator.routing?.rows_per_partition ?? operator.rows_per_task;
     at("loads").hidden = loads.length < 1;
-    at("skew").textContent = operator.skew == null ? "" : `DS ${words.ratio(operator.routing?.skew ?? operator.skew)}`;
+    at("skew").textContent = operator.load_cv == null ? "" : `load CV ${words.ratio(operator.routing?.load_cv ?? operator.load_cv)}`;
     at("load-bars").replaceChildren(...loads.slice(0, 32).map((rows, i) =>
       element("li", {}, element("meter", { min: 0, max: Math.max(...loads, 1), value: rows, "aria-label": `partition ${i + 1} by size` }),
         element("span", {}, words.count(rows)))));

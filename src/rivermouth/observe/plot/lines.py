@@ -74,13 +74,13 @@ def latency(run: Any, *, path: Place | None = None, title: str | None = None) ->
 
 
 def skew(run: Any, *, path: Place | None = None, title: str | None = None) -> Figure:
-    """How uneven the load of the partitions was over time: DS, a line per operator.
+    """How uneven the load of the partitions was over time: the load CV, a line per operator.
 
     Takes and gives what `throughput` does.
     """
     batches = _briefs("plot.skew", run)
-    lines = _by_operator(batches, lambda operator: operator["skew"])
-    return _saved(_drawn("plot.skew", batches, lines, "DS (0 is even)", title), path)
+    lines = _by_operator(batches, lambda operator: operator["load_cv"])
+    return _saved(_drawn("plot.skew", batches, lines, "load CV (0 is even)", title), path)
 
 
 def quality(run: Any, *, path: Place | None = None, title: str | None = None) -> Figure:

@@ -151,7 +151,7 @@ class Watched:
             "partitions": state.partitions,
             "rule": state.version,
             "cycle": state.cycle,
-            "deviation": state.deviation,
+            "cycle_load_cv": state.load_cv,
             "moved": state.moved,
             "records": list(state.records),
             "cost": list(state.cost),

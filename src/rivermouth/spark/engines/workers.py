@@ -22,7 +22,7 @@ from pyspark.sql import types as t
 
 from rivermouth.kernels.table_join.assemble import assemble
 from rivermouth.kernels.table_join.map_sketch import MOST_ROWS, Sketch
-from rivermouth.kernels.table_join.matching import Matcher, Pairs, set_aside
+from rivermouth.kernels.table_join.matching import Matcher, Pairs, reject_counts
 from rivermouth.spark import types
 from rivermouth.spark.engines import partitioning
 from rivermouth.spark.engines.hotspots import Hotspots, Watched
@@ -88,20 +88,20 @@ def _run(events: DataFrame, join: Join, make: Callable[[], Step], routed: Routed
 
 @dataclass
 class _Counts:
-    """What a task has seen; `set_aside` counts the records that could not match, by reason."""
+    """What a task has seen; `rejected` counts the records that could not match, by reason."""
 
     rows_in: int = 0
     rows_out: int = 0
     matched: int = 0
     seconds: float = 0.0
-    set_aside: Counter[str] = field(default_factory=Counter)
+    rejected: Counter[str] = field(default_factory=Counter)
 
     def add(self, batch: pa.RecordBatch, pairs: Pairs, out: pa.RecordBatch, seconds: float) -> None:
         self.rows_in += batch.num_rows
         self.rows_out += out.num_rows
         self.matched += int(np.count_nonzero(np.diff(pairs.left, prepend=-1)))
         self.seconds += seconds
-        self.set_aside.update(pairs.troubles)
+        self.rejected.update(pairs.troubles)
 
 
 class _FromSnapshot:
@@ -231,7 +231,7 @@ class _FromStore:
             check_unchanged(rows, self._join.table, columns, table=self._source.name)
             table = {name: rows.column(name).combine_chunks() for name in rows.column_names}
             distance = table[DISTANCE].to_numpy() if self._join.with_distance else None
-            aside = set_aside(
+            aside = reject_counts(
                 self._join.equal, self._join.place, left,
                 srid=self._join.srid, span=self._join.range,
             )  # fmt: skip

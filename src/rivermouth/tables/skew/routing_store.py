@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.fs
 
-from rivermouth.kernels.skew.hotspots import Sample, algorithm2, deviation, even_cuts, merged
+from rivermouth.kernels.skew.hotspots import Sample, algorithm2, even_cuts, load_cv, merged
 from rivermouth.spec.routing import ByHotspot
 from rivermouth.tables.files import read_json, write_json
 
@@ -67,8 +67,8 @@ class State:
         The rule's cuts (`kernels.skew.hotspots.Rule`).
     cycle
         How many cycles have ended.
-    deviation, moved
-        DS of the last one, and whether it was too large.
+    load_cv, moved
+        The load CV of the last one, and whether it was too large.
     records, cost
         The last cycle's records and cost (in seconds) per partition.
     """
@@ -78,7 +78,7 @@ class State:
     keys: tuple[int, ...] = ()
     share: tuple[float, ...] = ()
     cycle: int = 0
-    deviation: float = 0.0
+    load_cv: float = 0.0
     moved: bool = False
     records: tuple[int, ...] = ()
     cost: tuple[float, ...] = ()
@@ -106,6 +106,8 @@ class Board:
         known = read_json(f"{self._folder}/{_RULE}")
         if known is None:
             return State(partitions)
+        if "deviation" in known:  # as the load CV was called before version 0.1
+            known["load_cv"] = known.pop("deviation")
         lists = {name: tuple(value) for name, value in known.items() if isinstance(value, list)}
         state = State(**{**known, **lists})
         return state if state.partitions == partitions else State(partitions)
@@ -132,11 +134,11 @@ def decided(state: State, seen: list[Seen], routing: ByHotspot) -> State:
     """The state after a cycle: the same rule, or another if the load was too uneven."""
     records, costs, memory, remote = _loads(seen, state.partitions)
     by_cost = routing.weight == "cost"
-    uneven = deviation(costs if by_cost else records)
+    uneven = load_cv(costs if by_cost else records)
     ended = replace(
         state,
         cycle=state.cycle + 1,
-        deviation=uneven,
+        load_cv=uneven,
         moved=uneven > routing.threshold,
         records=tuple(int(count) for count in records),
         cost=tuple(costs.tolist()),

@@ -22,7 +22,7 @@ def counted(events: DataFrame, join: Join) -> DataFrame:
     """The events as they are, observed: how many there are and how many match nothing, and why."""
     # a count of none is left out of the text, as null is
     reasons = (f"nullif(count_if({test}), 0) AS {reason}" for reason, test in _reasons(join))
-    report = f"struct(count(1) AS rows_in, struct({', '.join(reasons)}) AS set_aside)"
+    report = f"struct(count(1) AS rows_in, struct({', '.join(reasons)}) AS rejected)"
     return events.observe(
         report_name(f"{WHERE}.{join.source.name}"),
         F.expr(f"array(to_json({report}))").alias(REPORTS),

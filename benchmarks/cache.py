@@ -230,7 +230,7 @@ def _asked_by_batch(
         part = streams.part(0)[: BATCH * most]
         found, measures = 0, _Clock()
         for batch in _batches(part, BATCH):
-            found += len(source.answer(_ON, columns, batch)[0])
+            found += len(source.lookup(_ON, columns, batch)[0])
         return measures.of(len(part)) | _uncached(found, len(part), -(-len(part) // BATCH))
 
     return once

@@ -45,7 +45,7 @@ class MemoryTable:
         self._befall([()])
         return self.table.select(columns)
 
-    def answer(self, condition, columns, left):
+    def lookup(self, condition, columns, left):
         names = [name for name, _ in condition.pairs]
         asked = list(zip(*(left[name].to_pylist() for name in names), strict=True))
         self._befall(asked)

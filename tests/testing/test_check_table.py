@@ -40,7 +40,7 @@ class Honest:
     def read(self, columns):
         return ROWS.select(columns)
 
-    def answer(self, condition, columns, left):
+    def lookup(self, condition, columns, left):
         if split(condition).range is not None:
             raise PlanError("memory", "ranges are not known")
         records = pa.table(dict(left)).to_pylist()
@@ -99,32 +99,32 @@ class Odd(Honest):
 
 
 class CaseBlind(Honest):
-    def answer(self, condition, columns, left):
+    def lookup(self, condition, columns, left):
         lowered = {
             name: pa.compute.utf8_lower(values) if values.type == pa.string() else values
             for name, values in left.items()
         }
-        return super().answer(condition, columns, lowered)
+        return super().lookup(condition, columns, lowered)
 
 
 class Forgetful(Honest):
-    def answer(self, condition, columns, left):
-        numbers, rows = super().answer(condition, columns, left)
+    def lookup(self, condition, columns, left):
+        numbers, rows = super().lookup(condition, columns, left)
         _, first = np.unique(numbers, return_index=True)
         return numbers[first], rows.take(pa.array(first))
 
 
 class Short(Honest):
-    def answer(self, condition, columns, left):
-        numbers, rows = super().answer(condition, columns, left)
+    def lookup(self, condition, columns, left):
+        numbers, rows = super().lookup(condition, columns, left)
         return numbers.astype(np.int32), rows
 
 
 class Failing(Honest):
-    def answer(self, condition, columns, left):
+    def lookup(self, condition, columns, left):
         if not len(next(iter(left.values()))):
             raise ZeroDivisionError("nobody asked")
-        return super().answer(condition, columns, left)
+        return super().lookup(condition, columns, left)
 
 
 @pytest.mark.parametrize(
@@ -140,8 +140,8 @@ class Failing(Honest):
         (Odd(), "schema() has 2 columns 'id'"),
         (Odd(), "column 'id' is duration[us], which Spark does not have"),
         (CaseBlind(), "for the record {'left_word': 'A'}, which does not match"),
-        (Forgetful(), "answer(keys(['id'])) leaves out row (2, None, None) for the record"),
-        (Short(), "answer(keys(['id'])) gives record numbers as int32, not as an array of int64"),
+        (Forgetful(), "lookup(keys(['id'])) leaves out row (2, None, None) for the record"),
+        (Short(), "lookup(keys(['id'])) gives record numbers as int32, not as an array of int64"),
         (Failing(), "it fails with ZeroDivisionError: nobody asked"),
         (object(), "it has no name, no identity, no schema, no read"),
     ],

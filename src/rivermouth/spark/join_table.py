@@ -29,7 +29,7 @@ from rivermouth.spec.caches import Cache, External, Full, Incremental
 from rivermouth.spec.conditions import Condition
 from rivermouth.spec.routing import ByHash, ByHotspot, Routing
 from rivermouth.tables.files import located
-from rivermouth.tables.source import Answering, Source
+from rivermouth.tables.source import Queryable, Source
 from rivermouth.tables.sources.frame import FrameTable
 
 Plan = Literal["workers", "native"]
@@ -192,7 +192,7 @@ def _incremental(
             there=f"the condition is {join.on}",
             todo="Use rm.full(), or rm.external() with a table in PostGIS.",
         )
-    if join.equal is not None and not isinstance(join.source, Answering):
+    if join.equal is not None and not isinstance(join.source, Queryable):
         raise PlanError(
             WHERE,
             f"{join.source.name} cannot be asked for single keys",
@@ -206,14 +206,14 @@ def _incremental(
 
 
 def _external(events: DataFrame, join: Join, plan: Plan | None, routed: Routed) -> DataFrame:
-    if not isinstance(join.source, Answering):
+    if not isinstance(join.source, Queryable):
         raise PlanError(
             WHERE,
             f"{join.source.name} cannot answer conditions itself",
             todo="Use rm.full(), or keep the table in a database (rm.tables.postgres and others).",
         )
     nobody = {field.name: pa.array([], field.type) for field in asked_fields(join)}
-    join.source.answer(join.on, [], nobody)  # asks nothing, but says at once what it cannot answer
+    join.source.lookup(join.on, [], nobody)  # asks nothing, but says at once what it cannot answer
     if plan == "native":
         raise PlanError(
             WHERE, "rm.external() asks the store from Python workers", todo="Use plan='workers'."

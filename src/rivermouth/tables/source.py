@@ -64,10 +64,10 @@ def scan(source: Source, columns: Sequence[str], use: Callable[[Iterator[pa.Reco
 
 
 @runtime_checkable
-class Answering(Source, Protocol):
-    """A table whose store can answer a condition itself, for ``cache=rm.external()``."""
+class Queryable(Source, Protocol):
+    """A table whose store evaluates conditions itself, for ``cache=rm.external()``."""
 
-    def answer(
+    def lookup(
         self, condition: Condition, columns: Sequence[str], left: Mapping[str, pa.Array]
     ) -> tuple[npt.NDArray[np.int64], pa.Table]:
         """The rows that match each record, by one statement.

@@ -16,7 +16,7 @@ from rivermouth.errors import ColumnError, PlanError
 from rivermouth.spark import types
 from rivermouth.spark.runtime.pickling import arrived
 from rivermouth.spec.conditions import Condition, asof, between, keys
-from rivermouth.tables.source import Answering, Source, srid_of
+from rivermouth.tables.source import Queryable, Source, srid_of
 from rivermouth.testing import oracle
 
 _TRIED = 200  # values of a column that a store is asked for
@@ -70,7 +70,7 @@ def check_table(
     found.of(lambda: _about(table, secrets))
     if not found.wrong:
         found.of(lambda: _reading(table, expected))
-    if not found.wrong and isinstance(table, Answering):
+    if not found.wrong and isinstance(table, Queryable):
         rows = table.read(table.schema().names)
         for one in _key_choices(rows.schema) if keys is None else keys:
             names = [one] if isinstance(one, str) else list(one)
@@ -213,30 +213,30 @@ def _is_ordered(field: pa.Field) -> bool:
     return any(is_one(kind) for is_one in (*number, pa.types.is_date, pa.types.is_timestamp))
 
 
-def _answering(table: Answering, rows: pa.Table, names: Sequence[str]) -> Iterator[str]:
+def _answering(table: Queryable, rows: pa.Table, names: Sequence[str]) -> Iterator[str]:
     """The rows of each key, against those that a walk through the whole table finds."""
     columns = rows.schema.names
     asked = {f"left_{name}": _asked(rows.column(name)) for name in names}
     length = max(map(len, asked.values()))
     left = {name: _repeated(values, length) for name, values in asked.items()}
     condition = keys({f"left_{name}": name for name in names})
-    what = f"answer(keys({list(names)}))"
+    what = f"lookup(keys({list(names)}))"
     yield from _answer(table, rows, condition, columns, left, what)
     nobody = {name: values.slice(0, 0) for name, values in left.items()}
-    numbers, found = table.answer(condition, columns[:1], nobody)
+    numbers, found = table.lookup(condition, columns[:1], nobody)
     if len(numbers) or found.num_rows or found.schema.names != columns[:1]:
         yield f"{what} of no records gives {len(numbers)} numbers and columns {found.schema.names}"
 
 
 def _answer(
-    table: Answering,
+    table: Queryable,
     rows: pa.Table,
     condition: Condition,
     columns: Sequence[str],
     left: Mapping[str, pa.Array],
     what: str,
 ) -> Iterator[str]:
-    numbers, found = table.answer(condition, columns, left)
+    numbers, found = table.lookup(condition, columns, left)
     if not isinstance(numbers, np.ndarray) or numbers.dtype != np.int64:
         kind = getattr(numbers, "dtype", type(numbers).__name__)
         yield f"{what} gives record numbers as {kind}, not as an array of int64"
@@ -313,13 +313,13 @@ def _repeated(values: pa.Array, length: int) -> pa.Array:
     return values.take(pa.array(np.arange(length) % len(values)))
 
 
-def _ranging(table: Answering, rows: pa.Table, field: pa.Field) -> Iterator[str]:
+def _ranging(table: Queryable, rows: pa.Table, field: pa.Field) -> Iterator[str]:
     """Ranges around the column's values, unless the table says that it has none."""
     asked = {"left": _asked(rows.column(field.name))[:_TRIED]}
     lower, upper = ("2 days", "1 day") if pa.types.is_temporal(field.type) else (2, 1)
     near = between("left", field.name, lower=lower, upper=upper)
     for condition, name in ((near, "between"), (asof("left", field.name), "asof")):
-        what = f"answer({name}({field.name!r}))"
+        what = f"lookup({name}({field.name!r}))"
         try:
             yield from _answer(table, rows, condition, rows.schema.names, asked, what)
         except PlanError:

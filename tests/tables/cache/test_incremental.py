@@ -403,8 +403,8 @@ def test_a_column_that_changed_its_type_is_named():
 
 def test_an_answer_that_cannot_be_right_is_an_error():
     class Wrong(MemoryTable):
-        def answer(self, condition, columns, left):
-            numbers, rows = super().answer(condition, columns, left)
+        def lookup(self, condition, columns, left):
+            numbers, rows = super().lookup(condition, columns, left)
             return numbers + 7, rows
 
     cache = cache_for(Wrong(table_of(1).table), rm.keys("k"), LEFT)

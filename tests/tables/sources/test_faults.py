@@ -39,7 +39,7 @@ def asks(table):
     return [
         table.schema,
         lambda: table.read(["word"]),
-        lambda: table.answer(rm.keys("id"), ["word"], LEFT),
+        lambda: table.lookup(rm.keys("id"), ["word"], LEFT),
     ]
 
 
@@ -56,7 +56,7 @@ def test_a_server_that_stops_is_unavailable_and_is_found_again(kind):
     with SERVERS[kind]() as server:
         table = Store(kind, server.url).put("words", WORDS)
         before = table.read(["word"])
-        _, answer = table.answer(rm.keys("id"), ["word"], LEFT)
+        _, answer = table.lookup(rm.keys("id"), ["word"], LEFT)
         server.stop()
         for ask in asks(table):
             with pytest.raises(TableUnavailable) as caught:
@@ -68,7 +68,7 @@ def test_a_server_that_stops_is_unavailable_and_is_found_again(kind):
             )
             assert not leaks(caught.value)
         server.start()
-        assert table.answer(rm.keys("id"), ["word"], LEFT)[1] == answer
+        assert table.lookup(rm.keys("id"), ["word"], LEFT)[1] == answer
         assert table.read(["word"]) == before
 
 
@@ -118,7 +118,7 @@ def test_a_server_that_freezes_is_given_up(monkeypatch):
             time.sleep(0.01)
         try:
             with pytest.raises(TableUnavailable, match="did not answer within 1 s"):
-                table.answer(rm.keys("id"), ["word"], LEFT)
+                table.lookup(rm.keys("id"), ["word"], LEFT)
         finally:
             os.kill(server.pid, signal.SIGCONT)
         assert table.read(["id"]).num_rows == 2
@@ -142,7 +142,7 @@ def test_an_answer_that_takes_too_long_is_given_up(store):
     names = table.schema().names
     for ask in (
         lambda: table.read(["nap"]),
-        lambda: table.answer(rm.keys("id"), ["nap"], LEFT),
+        lambda: table.lookup(rm.keys("id"), ["nap"], LEFT),
     ):
         started = time.monotonic()
         with pytest.raises(TableUnavailable) as caught:
@@ -186,10 +186,10 @@ def test_a_column_that_changes_its_type_is_never_misread(store):
     """An answer is given in the new type, which whoever asked can see; no value is guessed."""
     rows = pa.table({"id": [1, 2], "word": pa.array([7, 8], pa.int64())})
     table = store.put("turning", rows)
-    assert table.answer(rm.keys("id"), ["word"], LEFT)[1]["word"].to_pylist() == [8]
+    assert table.lookup(rm.keys("id"), ["word"], LEFT)[1]["word"].to_pylist() == [8]
     floats = pa.table({"id": [1, 2], "word": [0.5, 1.5]})
     store.put("turning", floats)
-    _, found = table.answer(rm.keys("id"), ["word"], LEFT)
+    _, found = table.lookup(rm.keys("id"), ["word"], LEFT)
     assert found["word"].to_pylist() == [1.5]
     assert table.read(["word"])["word"].to_pylist() == [0.5, 1.5]
     assert found.schema == table.schema().remove(0)

@@ -12,7 +12,7 @@ import shapely
 
 import rivermouth as rm
 from rivermouth.errors import SessionError, TableInvalid, TableMissing, TableUnavailable
-from rivermouth.tables.source import Answering, srid_of
+from rivermouth.tables.source import Queryable, srid_of
 from rivermouth.tables.sources.mysql import connections
 from support.stores import mysql_connection
 
@@ -90,7 +90,7 @@ def test_each_type_is_read_and_found_as_its_arrow_type(
     assert table.schema().field("c") == pa.field("c", arrow)
     assert table.read(["c"])["c"].to_pylist() == [value, None]
     left = {"k": pa.array([None, value], arrow)}
-    numbers, rows = table.answer(rm.keys({"k": "c"}), ["c"], left)
+    numbers, rows = table.lookup(rm.keys({"k": "c"}), ["c"], left)
     assert (numbers.tolist(), rows["c"].to_pylist()) == ([1], [value])
 
 
@@ -115,7 +115,7 @@ def test_a_key_that_is_only_nearly_equal_finds_nothing(
     table = made(database, mariadb_url, declared, held)
     if index:
         database.execute(index)
-    numbers, _ = table.answer(rm.keys({"k": "c"}), ["id"], {"k": asked})
+    numbers, _ = table.lookup(rm.keys({"k": "c"}), ["id"], {"k": asked})
     assert numbers.tolist() == [1]
 
 
@@ -171,7 +171,7 @@ def test_names_are_taken_as_they_are_written(mariadb_url, database):
     names = ["100%s {0}", "Select"]
     assert table.schema().names == names
     assert table.read(names).to_pylist() == [{names[0]: 7, "Select": "%%s"}]
-    numbers, rows = table.answer(rm.keys({"k": names[0]}), ["Select"], {"k": pa.array([7])})
+    numbers, rows = table.lookup(rm.keys({"k": names[0]}), ["Select"], {"k": pa.array([7])})
     assert (numbers.tolist(), rows.to_pylist()) == ([0], [{"Select": "%%s"}])
 
 
@@ -201,7 +201,7 @@ def test_it_is_a_value_that_can_be_pickled_and_asked(mariadb_url):
     again = pickle.loads(pickle.dumps(table))
     assert again == table
     assert hash(again) == hash(table)
-    assert isinstance(again, Answering)
+    assert isinstance(again, Queryable)
 
 
 def test_the_driver_is_asked_for_by_name(monkeypatch):
@@ -243,7 +243,7 @@ def test_an_answer_takes_one_statement_which_an_index_serves(
     monkeypatch.setattr(
         pymysql.cursors.Cursor, "execute", lambda *args: asked.append(args) or execute(*args)
     )
-    numbers, _ = table.answer(condition, ["id"], left)
+    numbers, _ = table.lookup(condition, ["id"], left)
     assert set(numbers.tolist()) == {0}
     ((_, text, values),) = asked
     monkeypatch.undo()

@@ -25,7 +25,7 @@ from rivermouth.errors import (
     TableMissing,
     TableUnavailable,
 )
-from rivermouth.tables.source import Answering, srid_of
+from rivermouth.tables.source import Queryable, srid_of
 from rivermouth.tables.sources.postgres import connections
 from support.servers import PASSWORD
 
@@ -103,7 +103,7 @@ def test_each_value_comes_as_it_was_written(typed, name, value):
 
 def test_values_that_an_answer_brings_are_those_that_are_read(typed):
     names = [name for name, *_ in COLUMNS]
-    rows, found = typed.answer(rm.keys({"k": "i4"}), names, {"k": pa.array([5, 2**31 - 1])})
+    rows, found = typed.lookup(rm.keys({"k": "i4"}), names, {"k": pa.array([5, 2**31 - 1])})
     assert rows.tolist() == [1]
     assert found == typed.read(names).slice(0, 1)
 
@@ -208,7 +208,7 @@ def test_partitioned_tables_and_views_are_tables_too(postgres_url, database):
     for name, expected in (("parted", [2, 1, 1]), ("shown", [3, 2, 2])):
         table = rm.tables.postgres(postgres_url, name)
         assert table.read(["n"])["n"].to_pylist() == expected
-        rows, _ = table.answer(rm.keys("n"), [], {"n": pa.array([2])})
+        rows, _ = table.lookup(rm.keys("n"), [], {"n": pa.array([2])})
         assert len(rows) == expected.count(2)
 
 
@@ -220,7 +220,7 @@ def test_names_are_taken_as_they_are_written(postgres_url, database):
     names = ['Select "x"; --', "100%"]
     assert table.schema().names == names
     assert table.read(names).to_pylist() == [{names[0]: 7, names[1]: "%s {}"}]
-    rows, found = table.answer(rm.keys({"k": names[0]}), names[1:], {"k": pa.array([7])})
+    rows, found = table.lookup(rm.keys({"k": names[0]}), names[1:], {"k": pa.array([7])})
     assert (rows.tolist(), found.to_pylist()) == ([0], [{"100%": "%s {}"}])
 
 
@@ -255,7 +255,7 @@ def test_postgis_may_live_in_a_schema_of_its_own(postgres_url, database):
         connection.execute("INSERT INTO zones VALUES (1, tools.ST_MakeEnvelope(0, 0, 2, 2))")
     table = rm.tables.postgres(url, "zones")
     left = {"x": pa.array([1.0]), "y": pa.array([1.0])}
-    rows, _ = table.answer(rm.within(rm.point("x", "y"), "area"), ["id"], left)
+    rows, _ = table.lookup(rm.within(rm.point("x", "y"), "area"), ["id"], left)
     assert rows.tolist() == [0]
     connections.close_all()
     database.execute("DROP DATABASE apart")
@@ -278,11 +278,11 @@ def test_a_table_that_changes_is_an_error_that_says_so(postgres_url, database):
     assert table.schema().names == ["id", "word"]
     database.execute("ALTER TABLE moving DROP COLUMN word")
     with pytest.raises(TableInvalid, match="If the table has changed, define the join anew"):
-        table.answer(rm.keys("id"), ["word"], left)
+        table.lookup(rm.keys("id"), ["word"], left)
     assert table.schema().names == ["id"]
     database.execute("DROP TABLE moving")
     with pytest.raises(TableMissing, match="table 'moving' is no longer there"):
-        table.answer(rm.keys("id"), ["id"], left)
+        table.lookup(rm.keys("id"), ["id"], left)
 
 
 # -- values that travel
@@ -292,7 +292,7 @@ def test_it_is_a_value_that_can_be_pickled_and_asked(typed, postgres_url):
     again = pickle.loads(pickle.dumps(typed))
     assert again == typed
     assert hash(again) == hash(typed)
-    assert isinstance(again, Answering)
+    assert isinstance(again, Queryable)
     assert again.read(["i4"]) == typed.read(["i4"])
     assert (typed.name, rm.tables.postgres(postgres_url, "public.typed").name) == (
         "typed",
@@ -406,7 +406,7 @@ def test_a_statement_that_takes_too_long_is_given_up(postgres_url, database):
     table = rm.tables.postgres(postgres_url, "sleepy", statement_timeout="200 milliseconds")
     for ask in (
         lambda: table.read(["nap"]),
-        lambda: table.answer(rm.keys("nap"), ["id"], {"nap": pa.array([""])}),
+        lambda: table.lookup(rm.keys("nap"), ["id"], {"nap": pa.array([""])}),
     ):
         with pytest.raises(TableUnavailable) as caught:
             ask()

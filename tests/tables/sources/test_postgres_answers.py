@@ -109,7 +109,7 @@ def wkb(shapes):
 
 
 def answered(table, condition, left, column="id"):
-    rows, found = table.answer(condition, [column], left)
+    rows, found = table.lookup(condition, [column], left)
     return list(zip(rows.tolist(), found[column].to_pylist(), strict=True))
 
 
@@ -209,9 +209,9 @@ def test_records_without_a_sound_place_match_nothing_and_fail_nothing(shapes_tab
     spots += [shapely.to_wkb(shape, include_srid=True) for shape in (elsewhere, here)]
     for predicate in ("intersects", "disjoint"):
         condition = getattr(rm, predicate)("spot", "shape")
-        rows, _ = table.answer(condition, ["id"], {"spot": pa.array(spots, pa.binary())})
+        rows, _ = table.lookup(condition, ["id"], {"spot": pa.array(spots, pa.binary())})
         assert set(rows.tolist()) == {6}
-    rows, found = table.answer(condition, ["id"], {"spot": pa.array(spots[:4], pa.binary())})
+    rows, found = table.lookup(condition, ["id"], {"spot": pa.array(spots[:4], pa.binary())})
     assert rows.tolist() == []
     assert found.schema.names == ["id"]
 
@@ -237,7 +237,7 @@ def test_a_shape_that_postgis_cannot_judge_is_an_error_that_says_so(
     table = rm.tables.postgres(postgres_url, "heaps")
     left = {"spot": wkb(array([shapely.box(1, 1, 3, 3)]))}
     with pytest.raises(TableInvalid) as caught:
-        table.answer(rm.overlaps("spot", "shape"), ["id"], left)
+        table.lookup(rm.overlaps("spot", "shape"), ["id"], left)
     said = str(caught.value)
     assert said.startswith("tables.postgres: table 'heaps' holds shapes that PostGIS cannot judge;")
     assert "TopologyException: side location conflict" in said
@@ -288,7 +288,7 @@ def test_nearest_takes_equally_far_rows_in_the_tables_order(postgres_url, databa
     asked = array([*shapely.points(rng.integers(-2, 8, (40, 2)).astype(float)), shapely.Point()])
     distance = shapely.distance(asked[:, None], points[::-1][None, :])
     condition = rm.nearest("spot", "shape", k=k, distance=limit)
-    rows, found = table.answer(condition, ["id"], {"spot": wkb(asked)})
+    rows, found = table.lookup(condition, ["id"], {"spot": wkb(asked)})
     pairs = list(zip(rows.tolist(), found["id"].to_pylist(), strict=True))
     assert pairs == nearest_pairs(distance, k, np.inf if limit is None else limit)
     assert found.schema.names == ["id", "distance"]
@@ -301,7 +301,7 @@ def test_nearest_of_shapes_are_as_far_as_shapely_says(shapes_table, left_shapes)
     i, j = (np.flatnonzero(list(map(has_place, side))) for side in (left_shapes, shapes))
     distance[np.ix_(i, j)] = shapely.distance(left_shapes[i][:, None], shapes[j])
     condition = rm.nearest("spot", "shape", k=4)
-    rows, found = table.answer(condition, ["id"], {"spot": wkb(left_shapes)})
+    rows, found = table.lookup(condition, ["id"], {"spot": wkb(left_shapes)})
     assert_as_near(distance, nearest_pairs(distance, 4, np.inf), rows, found)
 
 
@@ -361,14 +361,14 @@ def test_nearest_on_the_sphere(ports, meters):
     asked += NOT_ON_SPHERE
     metres = great_circles(asked, spots)
     condition = rm.nearest(rm.point("x", "y"), "shape", k=3, metric="sphere", meters=meters)
-    rows, found = table.answer(condition, ["id"], spots_asked(asked))
+    rows, found = table.lookup(condition, ["id"], spots_asked(asked))
     assert_as_near(metres, nearest_pairs(metres, 3, meters or np.inf), rows, found)
 
 
 def test_great_circles_need_points(shapes_table):
     _, table = shapes_table
     with pytest.raises(TableInvalid) as caught:
-        table.answer(rm.dwithin("spot", "shape", meters=5), ["id"], {"spot": wkb(array([None]))})
+        table.lookup(rm.dwithin("spot", "shape", meters=5), ["id"], {"spot": wkb(array([None]))})
     assert str(caught.value) == (
         "tables.postgres: column 'shape' holds shapes that are not points, but great circles are "
         "measured between points. Use a column of points, or distance= in a projected plane."
@@ -379,7 +379,7 @@ def test_a_column_that_is_no_geometry_is_refused(postgres_url, database):
     database.execute("CREATE TABLE IF NOT EXISTS raw (id int, wkb bytea)")
     table = rm.tables.postgres(postgres_url, "raw")
     with pytest.raises(ColumnError) as caught:
-        table.answer(rm.within("spot", "wkb"), ["id"], {"spot": pa.array([], pa.binary())})
+        table.lookup(rm.within("spot", "wkb"), ["id"], {"spot": pa.array([], pa.binary())})
     assert str(caught.value) == (
         "tables.postgres: column 'wkb' is binary, which PostGIS has no index for. Make it a "
         "geometry, as in ST_GeomFromWKB(wkb), or keep the table near with cache=rm.full()."
@@ -461,7 +461,7 @@ def test_keys_of_another_family_are_refused(postgres_url, database):
     database.execute("CREATE TABLE numbered (key int)")
     table = rm.tables.postgres(postgres_url, "numbered")
     with pytest.raises(ConditionError) as caught:
-        table.answer(rm.keys("key"), ["key"], {"key": pa.array(["1"])})
+        table.lookup(rm.keys("key"), ["key"], {"key": pa.array(["1"])})
     assert str(caught.value) == (
         "tables.postgres: equal compares keys of type string with a column read as int32. "
         "Cast one of them."
@@ -551,7 +551,7 @@ def test_an_answer_takes_one_statement(large, monkeypatch):
         psycopg.Cursor, "execute", lambda *args, **how: asked.append(args) or execute(*args, **how)
     )
     left = {"x": pa.array([1.0, 2.0]), "y": pa.array([1.0, 2.0])}
-    rows, _ = large.answer(rm.within(rm.point("x", "y"), "area"), [], left)
+    rows, _ = large.lookup(rm.within(rm.point("x", "y"), "area"), [], left)
     assert set(rows.tolist()) == {0, 1}
     assert len(asked) == 1
 
@@ -559,5 +559,5 @@ def test_an_answer_takes_one_statement(large, monkeypatch):
 def test_what_is_brought_is_what_is_read(large):
     columns = ["area", "id", "spot"]
     left = {"k": pa.array([17, 4999])}
-    _, found = large.answer(rm.keys({"k": "id"}), columns, left)
+    _, found = large.lookup(rm.keys({"k": "id"}), columns, left)
     assert found == large.read(columns).take([16, 4998]).combine_chunks()

@@ -10,7 +10,7 @@ import pytest
 
 import rivermouth as rm
 from rivermouth.errors import TableInvalid, TableMissing
-from rivermouth.tables.source import Answering
+from rivermouth.tables.source import Queryable
 
 
 def write(path, *statements):
@@ -56,7 +56,7 @@ def test_a_column_is_read_as_it_is_declared(tmp_path, declared, value, arrow, re
     assert table.schema() == pa.schema([("c", arrow)])
     assert table.read(["c"])["c"].to_pylist() == [read, None]
     left = {"k": pa.array([read, None], arrow)}
-    numbers, rows = table.answer(rm.keys({"k": "c"}), ["c"], left)
+    numbers, rows = table.lookup(rm.keys({"k": "c"}), ["c"], left)
     assert (numbers.tolist(), rows["c"].to_pylist()) == ([0], [read])
 
 
@@ -157,7 +157,7 @@ def test_names_and_paths_are_taken_as_they_are_written(tmp_path):
     names = ["a:b {0}", "%s"]
     assert table.schema().names == names
     assert table.read(names).to_pylist() == [{names[0]: 7, names[1]: "?"}]
-    numbers, rows = table.answer(rm.keys({"k": names[0]}), names[1:], {"k": pa.array([7])})
+    numbers, rows = table.lookup(rm.keys({"k": names[0]}), names[1:], {"k": pa.array([7])})
     assert (numbers.tolist(), rows.to_pylist()) == ([0], [{"%s": "?"}])
 
 
@@ -165,7 +165,7 @@ def test_it_is_a_value_found_from_anywhere(tmp_path, monkeypatch):
     write(tmp_path / "a.db", "CREATE TABLE t (c INTEGER)")
     monkeypatch.chdir(tmp_path)
     table = rm.tables.sqlite("a.db", "t")
-    assert isinstance(table, Answering)
+    assert isinstance(table, Queryable)
     assert pickle.loads(pickle.dumps(table)) == table
     assert (table.name, table.identity) == ("a.db/t", f"sqlite:{tmp_path}/a.db#t")
     monkeypatch.chdir("/")
@@ -211,9 +211,9 @@ def test_an_index_serves_whatever_its_collation(tmp_path, monkeypatch, condition
 
     from rivermouth.tables.sources import sql
 
-    made = sql.answer
-    monkeypatch.setattr(sql, "answer", explained)
+    made = sql.lookup
+    monkeypatch.setattr(sql, "lookup", explained)
     left = {"word": pa.array(["a"]), "n": pa.array([1])}
-    rm.tables.sqlite(path, "t").answer(condition, ["id"], left)
+    rm.tables.sqlite(path, "t").lookup(condition, ["id"], left)
     assert [plan for plan in plans if "SEARCH t USING" in plan and "by_word" in plan], plans
     assert not [plan for plan in plans if plan.startswith("SCAN t")], plans

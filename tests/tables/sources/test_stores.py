@@ -12,7 +12,7 @@ import pytest
 
 import rivermouth as rm
 from rivermouth.errors import ColumnError, ConditionError, DefinitionError, PlanError
-from rivermouth.tables.source import Answering
+from rivermouth.tables.source import Queryable
 from rivermouth.testing import oracle
 from support.servers import PASSWORD
 from support.stores import DATABASES, STORES, store_of
@@ -78,7 +78,7 @@ def listed(answer, *columns):
 def test_every_store_passes_the_public_check(store):
     rows = store.columns(ROWS)
     table = store.put("everything", rows)
-    assert isinstance(table, Answering)
+    assert isinstance(table, Queryable)
     rm.testing.check_table(table, expected=rows, secrets=[PASSWORD])
     assert table.schema().names == rows.schema.names
 
@@ -118,21 +118,21 @@ def test_ten_thousand_keys_at_once_find_all_their_rows(store, names):
         (record, row) for record, key in enumerate(keys) if None not in key for row in wanted[key]
     ]
     assert len(expected) > 1_000
-    assert listed(table.answer(rm.keys(names), ["id"], left), "id") == expected
+    assert listed(table.lookup(rm.keys(names), ["id"], left), "id") == expected
 
 
 @pytest.mark.parametrize("kind", [pa.int8(), pa.int16(), pa.int32(), pa.int64()])
 def test_integers_of_any_width_are_equal(store, kind):
     table = store.put("everything", store.columns(ROWS))
     for column in ("small", "number"):
-        found = table.answer(rm.keys({"k": column}), ["id"], {"k": pa.array([7, 0, None], kind)})
+        found = table.lookup(rm.keys({"k": column}), ["id"], {"k": pa.array([7, 0, None], kind)})
         assert listed(found, "id") == [(0, 6), (0, 7), (0, 8), (1, 2)]
 
 
 def test_keys_of_another_family_are_refused(store):
     table = store.put("everything", store.columns(ROWS))
     with pytest.raises(ConditionError) as caught:
-        table.answer(rm.keys("number"), ["id"], {"number": pa.array(["1"])})
+        table.lookup(rm.keys("number"), ["id"], {"number": pa.array(["1"])})
     assert str(caught.value) == (
         f"tables.{store.kind}: equal compares keys of type string with a column read as int64. "
         "Cast one of them."
@@ -145,13 +145,13 @@ def test_what_a_store_cannot_answer_is_said(store, condition):
         pytest.skip("PostGIS can")
     table = store.put("everything", store.columns(ROWS))
     with pytest.raises(PlanError, match=r"Use cache=rm\.full\(\)"):
-        table.answer(condition, ["id"], {"shape": pa.array([b""]), "a": pa.array([b""])})
+        table.lookup(condition, ["id"], {"shape": pa.array([b""]), "a": pa.array([b""])})
 
 
 def test_files_answer_equality_only(tmp_path):
     table = store_of("parquet", None, tmp_path).put("everything", ROWS)
     with pytest.raises(PlanError) as caught:
-        table.answer(rm.asof("number", "number"), ["id"], {"number": pa.array([1])})
+        table.lookup(rm.asof("number", "number"), ["id"], {"number": pa.array([1])})
     assert str(caught.value).startswith("tables.parquet: Parquet files answer rm.keys only, not ")
 
 
@@ -219,7 +219,7 @@ def test_ranges_give_what_the_oracle_gives(database, family, by, how):
         for row, _ in oracle.matches(record, table_rows, condition)
     ]
     assert len(expected) > 15
-    assert sorted(listed(table.answer(condition, ["id"], left), "id")) == sorted(expected)
+    assert sorted(listed(table.lookup(condition, ["id"], left), "id")) == sorted(expected)
 
 
 def test_whole_numbers_are_exact_at_their_ends(database):
@@ -232,16 +232,16 @@ def test_whole_numbers_are_exact_at_their_ends(database):
         expected = [
             (r["n"], row["id"]) for r in records for row, _ in oracle.matches(r, rows, condition)
         ]
-        assert listed(table.answer(condition, ["id"], {"v": pa.array(ends)}), "id") == expected
+        assert listed(table.lookup(condition, ["id"], {"v": pa.array(ends)}), "id") == expected
 
 
 def test_infinite_floats_are_ordinary_ends(database):
     values = [-1e308, 0.0, 1e308]
     table = database.put("wide", pa.table({"id": range(3), "value": values}))
     asked = pa.array([math.inf, -math.inf, math.nan, 1e308])
-    found = table.answer(rm.between("v", "value", lower=1e308, upper=1e308), ["id"], {"v": asked})
+    found = table.lookup(rm.between("v", "value", lower=1e308, upper=1e308), ["id"], {"v": asked})
     assert listed(found, "id") == [(3, 1), (3, 2)]
-    assert listed(table.answer(rm.asof("v", "value"), ["id"], {"v": asked}), "id") == [
+    assert listed(table.lookup(rm.asof("v", "value"), ["id"], {"v": asked}), "id") == [
         (0, 2), (3, 2)
     ]  # fmt: skip
 
@@ -251,10 +251,10 @@ def test_times_beyond_what_a_store_holds_are_ends_too(database):
         "times", pa.table({"id": [0], "value": pa.array([START], pa.timestamp("us"))})
     )
     far = pa.array([2**63 - 1, -(2**63), 0]).cast(pa.timestamp("us"))
-    found = table.answer(rm.asof("v", "value"), ["id"], {"v": far})
+    found = table.lookup(rm.asof("v", "value"), ["id"], {"v": far})
     assert listed(found, "id") == [(0, 0)]
     wide = rm.between("v", "value", lower="1000000 days", upper="1000000 days")
-    assert listed(table.answer(wide, ["id"], {"v": far}), "id") == [(2, 0)]
+    assert listed(table.lookup(wide, ["id"], {"v": far}), "id") == [(2, 0)]
 
 
 # -- which rows count
@@ -317,7 +317,7 @@ def test_a_filter_lets_the_rows_through_that_python_lets_through(store, test):
     expected = passing(rows, test)
     assert 0 < len(expected) < rows.num_rows
     assert table.read(["id"])["id"].to_pylist() == expected
-    answered = table.answer(rm.keys({"k": "id"}), ["id"], {"k": pa.array(range(12))})
+    answered = table.lookup(rm.keys({"k": "id"}), ["id"], {"k": pa.array(range(12))})
     assert listed(answered, "id") == [(n, n) for n in expected]
 
 
@@ -338,9 +338,9 @@ def test_a_filter_holds_in_ranges_too(database):
     rows = pa.table({"id": range(6), "value": [1, 2, 3, 4, 5, 6], "word": ["a", "b"] * 3})
     table = database.put("sieved2", rows, where=("word", "=", "a"))
     left = {"v": pa.array([4, 6])}
-    newest = table.answer(rm.asof("v", "value"), ["id"], left)
+    newest = table.lookup(rm.asof("v", "value"), ["id"], left)
     assert listed(newest, "id") == [(0, 2), (1, 4)]
-    near = table.answer(rm.between("v", "value", lower=1, upper=0), ["id"], left)
+    near = table.lookup(rm.between("v", "value", lower=1, upper=0), ["id"], left)
     assert listed(near, "id") == [(0, 2), (1, 4)]
 
 

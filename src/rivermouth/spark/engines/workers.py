@@ -32,7 +32,7 @@ from rivermouth.spec.caches import Full, Incremental
 from rivermouth.tables.cache import snapshot
 from rivermouth.tables.cache.incremental import HELD, Wanted, shared
 from rivermouth.tables.cache.snapshot_store import Version
-from rivermouth.tables.source import Answering, check_unchanged
+from rivermouth.tables.source import Queryable, check_unchanged
 
 Routed = Hotspots | int | None  #: where events go: by a rule, by hash to so many, where they are
 
@@ -218,7 +218,7 @@ class _FromStore:
     """A task that asks the table's store, batch by batch."""
 
     def __init__(self, join: Join) -> None:
-        assert isinstance(join.source, Answering)
+        assert isinstance(join.source, Queryable)
         self._join, self._source, self._counts = join, join.source, _Counts()
 
     def batches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -227,7 +227,7 @@ class _FromStore:
         for batch in batches:
             watch = time.perf_counter()
             left = {name: batch.column(name) for name in self._join.left_columns}
-            li, rows = self._source.answer(self._join.on, columns, left)
+            li, rows = self._source.lookup(self._join.on, columns, left)
             check_unchanged(rows, self._join.table, columns, table=self._source.name)
             table = {name: rows.column(name).combine_chunks() for name in rows.column_names}
             distance = table[DISTANCE].to_numpy() if self._join.with_distance else None

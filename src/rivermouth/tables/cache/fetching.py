@@ -16,7 +16,7 @@ from rivermouth.kernels.keys.encoding import Ints
 from rivermouth.kernels.ranges.bounds import Numbers, Scale
 from rivermouth.spec.conditions import Keys
 from rivermouth.tables.cache.retry import Asking
-from rivermouth.tables.source import Answering, Source, check_unchanged
+from rivermouth.tables.source import Queryable, Source, check_unchanged
 
 _MOST_KEYS = 20_000  # of one statement
 
@@ -78,10 +78,10 @@ class Question:
         if self.equal is None:
             rows = asking.ask(lambda: self.source.read(columns), "the whole table")
             return np.zeros(rows.num_rows, np.int64), rows
-        equal, source = self.equal, cast(Answering, self.source)
+        equal, source = self.equal, cast(Queryable, self.source)
         count = len(next(iter(keys.values())))
         what = "one key" if count == 1 else f"{count:,} keys"
-        numbers, rows = asking.ask(lambda: source.answer(equal, columns, keys), what)
+        numbers, rows = asking.ask(lambda: source.lookup(equal, columns, keys), what)
         return np.asarray(numbers, np.int64), rows
 
     def _check(self, numbers: Ints, rows: pa.Table, count: int) -> None:
@@ -93,7 +93,7 @@ class Question:
                 self.source.name,
                 f"its answer for {count} keys cannot be right",
                 there=f"{len(numbers)} key numbers came with {rows.num_rows} rows",
-                todo="answer() must give one number of the keys it was asked for with each row.",
+                todo="lookup() must give one number of the keys it was asked for with each row.",
             )
 
     def _by_key(self, number: Ints, table: pa.Table, count: int) -> Answer:

@@ -67,7 +67,7 @@ class ParquetFiles(Shown):
         """All rows, these columns only, a piece of a file at a time."""
         return use(self._batches(columns))
 
-    def answer(
+    def lookup(
         self, condition: Condition, columns: Sequence[str], left: Mapping[str, pa.Array]
     ) -> tuple[npt.NDArray[np.int64], pa.Table]:
         """The rows that equal each record's keys, by one walk through the files.

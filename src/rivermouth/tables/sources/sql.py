@@ -124,7 +124,7 @@ def select(relation: Relation, columns: Sequence[Column], tests: str) -> str:
     )
 
 
-def answer(
+def lookup(
     relation: Relation,
     columns: Sequence[Column],
     equal: Keys | None,

@@ -87,7 +87,7 @@ class MySQLTable(Shown):
 
         return run(self.access, self._shown, fetch)
 
-    def answer(
+    def lookup(
         self, condition: Condition, columns: Sequence[str], left: Mapping[str, pa.Array]
     ) -> tuple[npt.NDArray[np.int64], pa.Table]:
         """The rows that match each record, by equality, a range, or both, by one statement.
@@ -117,7 +117,7 @@ class MySQLTable(Shown):
             return sent.rows, pa.schema([column.field for column in chosen]).empty_table()
         tests, values = sql.tests_of(self.where, relation, _DIALECT, where=WHERE)
         records = _records(_types(equal, span, kinds, sent))
-        text = sql.answer(relation, chosen, equal, span, records, tests)
+        text = sql.lookup(relation, chosen, equal, span, records, tests)
         values["records"] = _as_json(sent)
 
         def ask(connection: Connection) -> Sequence[Sequence[Any]]:

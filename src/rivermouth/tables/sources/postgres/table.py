@@ -75,7 +75,7 @@ class PostgresTable(Shown):
 
         return run(self.access, self._shown, fetch)
 
-    def answer(
+    def lookup(
         self, condition: Condition, columns: Sequence[str], left: Mapping[str, pa.Array]
     ) -> tuple[npt.NDArray[np.int64], pa.Table]:
         """The rows that match each record, found by PostgreSQL and PostGIS, by one statement.

@@ -80,7 +80,7 @@ class SQLiteTable(Shown):
             cursor = file.execute(sql.select(relation, chosen, tests), values)
             return use(self._fetched(cursor, chosen))
 
-    def answer(
+    def lookup(
         self, condition: Condition, columns: Sequence[str], left: Mapping[str, pa.Array]
     ) -> tuple[npt.NDArray[np.int64], pa.Table]:
         """The rows that match each record, by equality, a range, or both.
@@ -96,7 +96,7 @@ class SQLiteTable(Shown):
             probes = probes_of(left, equal, span, relation.schema, where=WHERE)
             _hand_over(file, probes)
             tests, values = sql.tests_of(self.where, relation, _DIALECT, where=WHERE)
-            text = sql.answer(relation, chosen, equal, span, "temp.records", tests)
+            text = sql.lookup(relation, chosen, equal, span, "temp.records", tests)
             number = Column(pa.field("", pa.int64()), "n")
             found = pa.Table.from_batches(
                 self._fetched(file.execute(text, values), [number, *chosen])

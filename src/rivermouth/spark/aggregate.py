@@ -19,6 +19,7 @@ from rivermouth.spark import types
 from rivermouth.spark.engines.stateful import Operator, Side, buckets_of, run
 from rivermouth.spec import summaries as names
 from rivermouth.spec.durations import Duration, microseconds, positive_seconds
+from rivermouth.spec.identity import identity, text_v1
 from rivermouth.spec.slack import Quality, Slack, check_slack, quality
 from rivermouth.spec.summaries import Summary
 
@@ -102,14 +103,15 @@ def aggregate(
     wait = None if silent is None else round(silent * 1e6)
 
     # another promise can go on from the same state, if what is kept of windows is the same
-    meaning = f"{FORMAT} {summary!r} {columns} {book.shapes}"
+    state = identity(format=FORMAT, summary=summary, columns=columns, shapes=book.shapes)
+    state_v1 = f"{FORMAT} {text_v1(summary)} {columns} {book.shapes}"
 
     def make(_: int) -> AggregateStepper:
         return AggregateStepper(book, slack, Output(arrow), wait)
 
     return run(
         [Side(events, lambda: AggregateRouter(summary, columns, count, far))],
-        Operator(WHERE, make, output, arrow, count, meaning, silent),
+        Operator(WHERE, make, output, arrow, count, state, state_v1, silent),
     )
 
 

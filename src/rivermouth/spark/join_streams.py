@@ -28,6 +28,7 @@ from rivermouth.spark.validation.join_table import Columns
 from rivermouth.spec.conditions import Condition, Nearest
 from rivermouth.spec.durations import Duration, microseconds, positive_seconds
 from rivermouth.spec.grids import Grid
+from rivermouth.spec.identity import Described, identity, text_v1
 from rivermouth.spec.windows import Window
 from rivermouth.tables.files import located
 from rivermouth.tables.skew.salting_store import Crowding
@@ -250,7 +251,7 @@ def _join(
             schema,
             arrow,
             buckets,
-            _meaning(meeting, dealt, inputs),
+            *_identities(meeting, dealt, inputs),
             silent,
         ),
     )
@@ -295,13 +296,28 @@ def _learning(crowding: Crowding | None) -> Learning | None:
     return Learning(batch, crowding.publish, (crowding.where, crowding.folder))
 
 
-def _meaning(meeting: Meeting, dealt: Routing, inputs: tuple[pa.Schema, pa.Schema]) -> str:
-    """What must be the same for state to be understood."""
+def _identities(
+    join: Meeting, routing: Routing, inputs: tuple[pa.Schema, pa.Schema]
+) -> tuple[str, str]:
+    """What must be the same for state to be understood, and how the first version wrote it."""
     columns = [[f"{field.name} {field.type}" for field in side] for side in inputs]
-    return (
-        f"{FORMAT} {meeting.equal} {meeting.place} {meeting.time} {meeting.when} {meeting.how} "
-        f"{meeting.bin} {dealt} {columns}"
+    times = (
+        Described("windows", (join.when.size, join.when.every, join.when.early))
+        if isinstance(join.when, Windows)
+        else Described("interval", (join.when.lower, join.when.upper))
     )
+    grid = Described("grid", (routing.grid.buckets, routing.grid.cell, routing.grid.spread))
+    parts = {
+        "keys": join.equal,
+        "place": join.place,
+        "time": join.time,
+        "when": times,
+        "how": join.how,
+        "bin": join.bin,
+        "routing": Described("routing", (grid, routing.single, routing.reach)),
+    }
+    v1 = " ".join(part if isinstance(part, str) else text_v1(part) for part in parts.values())
+    return identity(format=FORMAT, columns=columns, **parts), f"{FORMAT} {v1} {columns}"
 
 
 def _checked(grid: Grid, asked: Asked) -> Grid:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import hashlib
 import shutil
 import tempfile
 import uuid
@@ -27,6 +26,7 @@ from rivermouth.spark.engines.workers import (
 from rivermouth.spark.validation.join_table import WHERE, Columns, How, Join, check
 from rivermouth.spec.caches import Cache, External, Full, Incremental
 from rivermouth.spec.conditions import Condition
+from rivermouth.spec.identity import digest, identity
 from rivermouth.spec.routing import ByHash, ByHotspot, Routing
 from rivermouth.tables.files import located
 from rivermouth.tables.source import Queryable, Source
@@ -145,9 +145,8 @@ def _routed(
     if isinstance(routing, ByHash):
         return partitions
     path = routing.path or (cache.path if isinstance(cache, Full) else None)
-    what = repr((join.source.identity, join.on, partitions))
-    digest = hashlib.sha256(what.encode()).hexdigest()[:24]
-    return Hotspots(routing, partitions, f"{_place(events, path)}/routing-{digest}")
+    name = digest(identity(table=join.source.identity, on=join.on, partitions=partitions))
+    return Hotspots(routing, partitions, f"{_place(events, path)}/routing-{name}")
 
 
 def _check_buckets(join: Join, plan: Plan | None, is_frame: bool) -> None:

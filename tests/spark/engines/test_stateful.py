@@ -55,9 +55,11 @@ class Counting:
         return {"rows": self._rows}
 
 
-def counting(*frames, column="id", buckets=4, meaning="count", idle=None):
+def counting(*frames, column="id", buckets=4, identity="count", idle=None):
     sides = [stateful.Side(frame, lambda: ByRest(column, buckets)) for frame in frames]
-    operator = stateful.Operator("counting", Counting, SCHEMA, ARROW, buckets, meaning, idle)
+    operator = stateful.Operator(
+        "counting", Counting, SCHEMA, ARROW, buckets, identity, identity, idle
+    )
     return stateful.run(sides, operator)
 
 
@@ -96,15 +98,15 @@ def test_state_survives_a_restart_and_operators_chain(spark, tmp_path):
     folder = tmp_path / "files"
     source = rm.testing.replay(spark.range(100), cuts=50, path=folder)
     once = counting(source).select(F.col("bucket").alias("id"))
-    drained(counting(once, meaning="second"), tmp_path / "check", spark=spark)
+    drained(counting(once, identity="second"), tmp_path / "check", spark=spark)
     spark.range(100, 200).coalesce(1).write.mode("append").parquet(str(folder))
-    _, rows = drained(counting(once, meaning="second"), tmp_path / "check", spark=spark)
+    _, rows = drained(counting(once, identity="second"), tmp_path / "check", spark=spark)
     assert [row[:2] for row in rows] == [(b, rows) for b in range(4) for rows in (1, 2, 3)]
 
 
 @pytest.mark.parametrize(
     ("change", "said"),
-    [({"buckets": 2}, "Give buckets=4"), ({"meaning": "sum"}, "a new checkpoint")],
+    [({"buckets": 2}, "Give buckets=4"), ({"identity": "sum"}, "a new checkpoint")],
 )
 def test_state_of_another_query_is_an_error(spark, tmp_path, change, said):
     folder = tmp_path / "files"

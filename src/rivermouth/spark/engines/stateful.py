@@ -40,11 +40,11 @@ from rivermouth.spark.engines import stateless
 from rivermouth.spark.runtime.freeze_gc import settle
 from rivermouth.spark.runtime.session import ROCKSDB
 
-#: raised when what the door itself keeps in the state changes its meaning
-FORMAT = 1
+#: raised when the header of a bucket's state changes its form
+FORMAT = 2
 _MOST_BUCKETS = 32
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
-_DOOR = "door"
+_HEADER = "door"  # the name of the header in every checkpoint since the first version
 _BATCH = "streaming.sql.batchId"  # a property of Spark's tasks
 _PACKED = t.StructType(
     [t.StructField("bucket", t.LongType()), t.StructField("message", t.BinaryType())]
@@ -77,9 +77,11 @@ class Operator:
         The result's, in Spark's words and in Arrow's.
     buckets
         How many there are; `buckets_of` chooses.
-    meaning
-        A text that tells this query's state from another's. A checkpoint whose state was
-        written under another text is an error.
+    identity
+        Tells this query's state from another's (`spec.identity`). A checkpoint whose state was
+        written under another identity is an error.
+    identity_v1
+        The text by which the first version told it; its state is read on.
     idle
         Seconds without input after which a bucket takes a step of its own, None for never.
     """
@@ -89,7 +91,8 @@ class Operator:
     schema: t.StructType
     arrow: pa.Schema
     buckets: int
-    meaning: str
+    identity: str
+    identity_v1: str
     idle: float | None = None
 
 
@@ -232,7 +235,7 @@ class _Buckets(StatefulProcessor):
         for rows, report in _said(stepper.step(self._store, found, hint), stepper.report):
             yield pd.DataFrame({"rows": [rows], "report": [report]})
         token = uuid.uuid4().hex
-        self._store[_DOOR] = json.dumps({**_door_of(operator), "token": token}).encode()
+        self._store[_HEADER] = json.dumps({**_header(operator), "token": token}).encode()
         _hints.put((self._name, bucket), token, hint)
 
     def _wait(self, idle: float) -> None:
@@ -274,17 +277,22 @@ def _said(
     yield None, json.dumps({"buckets": [report()]})
 
 
-def _door_of(operator: Operator) -> dict[str, Any]:
-    return {"format": FORMAT, "buckets": operator.buckets, "meaning": operator.meaning}
+def _header(operator: Operator) -> dict[str, Any]:
+    return {"format": FORMAT, "buckets": operator.buckets, "identity": operator.identity}
+
+
+def _header_v1(operator: Operator) -> dict[str, Any]:
+    return {"format": 1, "buckets": operator.buckets, "meaning": operator.identity_v1}
 
 
 def _checked_token(store: MutableMapping[str, bytes], operator: Operator) -> str | None:
     """The token that the last step left in this state, None in a new one."""
-    if _DOOR not in store:
+    if _HEADER not in store:
         return None
-    found = json.loads(store[_DOOR])
+    found = json.loads(store[_HEADER])
     token: str = found.pop("token")
-    for what, wanted in _door_of(operator).items():
+    expected = _header_v1(operator) if found["format"] == 1 else _header(operator)
+    for what, wanted in expected.items():
         if found[what] != wanted:
             raise StateError(
                 operator.name,

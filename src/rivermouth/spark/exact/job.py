@@ -59,7 +59,7 @@ class Exact:
         StateError
             When the store belongs to another aggregation.
         """
-        self.store.claim(f"{self.summary} of {self.events.schema.simpleString()}")
+        self.store.claim(self.summary, self.events.schema)
         writer = self.written.writeStream.format("parquet").partitionBy(KIND, DAY)
         writer = writer.option("path", self.store.log)
         writer = writer.option("checkpointLocation", self.store.checkpoint).outputMode("append")

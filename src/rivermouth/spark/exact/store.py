@@ -25,11 +25,12 @@ from pyspark.sql import functions as F  # noqa: N812  (as everybody writes it)
 from pyspark.sql import types as t
 
 from rivermouth.errors import StateError
-from rivermouth.spec.summaries import KIND, RECORD
+from rivermouth.spec.identity import identity, summary_v1
+from rivermouth.spec.summaries import KIND, RECORD, Summary
 from rivermouth.tables.files import read_json, write_json
 
 WHERE = "exact"
-FORMAT = 1
+FORMAT = 2
 EMITTED, DAY = "emitted", "day"
 #: the kind of the log's rows that are the backup
 BACKUP = "record"
@@ -77,17 +78,19 @@ class Store:
         """Where Spark keeps its place in the stream and its state."""
         return f"{self.path}/checkpoint"
 
-    def claim(self, meaning: str) -> None:
-        """Make this the store of what `meaning` says, or find that it is."""
-        wanted = {"format": FORMAT, "meaning": meaning}
+    def claim(self, summary: Summary, events: t.StructType) -> None:
+        """Make this the store of `summary` over such events, or find that it is."""
+        columns = events.simpleString()
+        wanted = {"format": FORMAT, "identity": identity(summary=summary, columns=columns)}
+        v1 = {"format": 1, "meaning": f"{summary_v1(summary)} of {columns}"}
         found = self._read("definition.json")
-        if found is None:
+        if found is None or found == v1:
             self._write("definition.json", wanted)
         elif found != wanted:
             raise StateError(
                 WHERE,
                 f"the store {self.path!r} belongs to another aggregation",
-                there=f"it was made for {found['meaning']}",
+                there=f"it was made for {found.get('identity') or found.get('meaning')}",
                 todo="Give another store=, or the summary and events that it was made for.",
             )
 

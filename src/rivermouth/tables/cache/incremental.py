@@ -8,7 +8,6 @@ matters lives here: a process that starts anew starts with an empty cache.
 
 from __future__ import annotations
 
-import hashlib
 import math
 import os
 import threading
@@ -29,6 +28,7 @@ from rivermouth.kernels.ranges import bounds
 from rivermouth.kernels.table_join.matching import Pairs
 from rivermouth.spec.caches import Incremental
 from rivermouth.spec.conditions import Between, Keys, Range
+from rivermouth.spec.identity import digest, identity
 from rivermouth.tables.cache.fetching import Answer, Fetch, Question
 from rivermouth.tables.cache.retry import Asking
 from rivermouth.tables.source import Source
@@ -69,8 +69,14 @@ class Wanted:
     def digest(self) -> str:
         """Text that is the same for the same question."""
         types = [[str(one) for one in side] for side in (self.left, self.table)]
-        text = repr((self.source.identity, self.equal, self.range, self.columns, types))
-        return hashlib.sha256(text.encode()).hexdigest()
+        return digest(
+            identity(
+                table=self.source.identity,
+                on=(self.equal, self.range),
+                columns=self.columns,
+                types=types,
+            )
+        )
 
 
 @dataclass(frozen=True)

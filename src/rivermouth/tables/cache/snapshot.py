@@ -8,7 +8,6 @@ work, and a failed one leaves the last good version in service until it is older
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import threading
 import time
 from collections.abc import Callable
@@ -21,6 +20,7 @@ from rivermouth.errors import TableStale
 from rivermouth.kernels.table_join import matching
 from rivermouth.spec.caches import Full
 from rivermouth.spec.conditions import Keys, Place, Range
+from rivermouth.spec.identity import digest, identity
 from rivermouth.tables.cache import buckets
 from rivermouth.tables.cache.memory import give_back
 from rivermouth.tables.cache.snapshot_store import FORMAT, Shelf, Version, write, write_about
@@ -64,10 +64,16 @@ class Recipe:
     @property
     def digest(self) -> str:
         """A name for the snapshot's folder: the same recipe, the same name."""
-        condition = (self.equal, self.place, self.range)
-        columns = [(field.name, str(field.type)) for field in self.schema]
-        text = repr((FORMAT, self.source.identity, columns, condition, self.index, self.buckets))
-        return hashlib.sha256(text.encode()).hexdigest()[:24]
+        return digest(
+            identity(
+                format=FORMAT,
+                table=self.source.identity,
+                columns=[(field.name, str(field.type)) for field in self.schema],
+                on=(self.equal, self.place, self.range),
+                index=self.index,
+                buckets=self.buckets,
+            )
+        )
 
 
 def current(recipe: Recipe, cache: Full, folder: str, clock: Clock = time.time) -> Version:

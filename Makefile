@@ -5,7 +5,7 @@ BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
 BENCHES := stream_table shapes memory latency equality ranges incremental cache lookups ordered shares routing observing stream_stream meeting_latency out_of_order sliding
 
-.PHONY: env demo test test-kernels test-kills check bench bench-quick docs servers lock clean
+.PHONY: env demo test test-fast test-kernels test-kills check bench bench-quick docs servers lock clean
 
 env: .venv/.made
 
@@ -19,11 +19,15 @@ env: .venv/.made
 demo: env
 	$(BIN)/rivermouth demo
 
+# the last line runs the batch tests once more, through Spark Connect
 test: env check
-	$(PYTEST)
+	$(PYTEST) --durations=25 --durations-min=2
 	RIVERMOUTH_TEST_REMOTE="local[2]" $(PYTEST) -q tests/spark/test_join_table.py -k "batch"
 
-# the same batch tests once more, through Spark Connect, are the second line of `test`
+# the loop while writing code: no servers, fewer examples, a few Spark tests of each operator
+test-fast: env
+	RIVERMOUTH_HYPOTHESIS=fast $(PYTEST) -q -m "quick or not (spark or server or slow)"
+
 test-kernels: env
 	$(PYTEST) -q tests/kernels tests/spec src/rivermouth/kernels src/rivermouth/spec src/rivermouth/errors.py
 

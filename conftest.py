@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -35,6 +37,20 @@ print("ready", flush=True)
 sys.stdin.read()
 spark.stop()
 """
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """One temporary folder for the run and all programs it starts, removed when it succeeds.
+
+    Queries that are killed, JVMs and servers leave files behind; they do so in here.
+    """
+    folder = tempfile.mkdtemp(prefix="rm-tests-")  # short: PostgreSQL's sockets live below it
+    os.environ["TMPDIR"] = tempfile.tempdir = folder
+
+
+def pytest_sessionfinish(exitstatus: int) -> None:
+    if exitstatus == 0:  # what a failed run leaves is for whoever looks into it
+        shutil.rmtree(os.environ["TMPDIR"], ignore_errors=True)
 
 
 @pytest.fixture(scope="session")
@@ -81,9 +97,21 @@ def _connect_server(master: str) -> Iterator[str]:
         server.stdin.close()
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()) or _mentions_spark(item):
+            item.add_marker(pytest.mark.spark)
+
+
+def _mentions_spark(item: pytest.Item) -> bool:
+    doctest: Any = getattr(item, "dtest", None)
+    return doctest is not None and any(
+        re.search(r"\bspark\b", example.source) for example in doctest.examples
+    )
+
+
 @pytest.fixture(autouse=True)
 def _spark_of_a_doctest(request: pytest.FixtureRequest) -> None:
-    """Give a doctest that speaks of ``spark`` the session; the others start none."""
-    doctest: Any = getattr(request.node, "dtest", None)
-    if doctest and any(re.search(r"\bspark\b", example.source) for example in doctest.examples):
-        doctest.globs["spark"] = request.getfixturevalue("spark")
+    """Give a doctest that mentions ``spark`` the session; the others start none."""
+    if _mentions_spark(request.node):
+        request.node.dtest.globs["spark"] = request.getfixturevalue("spark")

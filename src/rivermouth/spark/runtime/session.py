@@ -65,7 +65,9 @@ def settings(*, cores: int, memory: str) -> dict[str, str]:
         "spark.driver.memory": memory,
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}",
+        "spark.driver.extraJavaOptions": (
+            f"-Dlog4j2.configurationFile={_LOGGING.as_uri()} -Djava.io.tmpdir={folder}"
+        ),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.local.dir": folder,

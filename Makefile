@@ -3,7 +3,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
-BENCHES := stream_table shapes memory latency equality ranges incremental cache lookups ordered shares routing observing stream_stream meeting_latency out_of_order sliding
+BENCHES := stream_table shapes memory latency equality ranges incremental cache lookups ordered shares routing observing stream_stream stream_latency out_of_order sliding
 
 .PHONY: env demo test test-fast test-kernels test-kills check bench bench-quick docs servers lock clean
 
@@ -42,15 +42,15 @@ check: env
 	$(BIN)/lint-imports --no-cache
 
 bench: env
-	for name in $(BENCHES); do $(BIN)/python -m benchmarks.$$name || exit 1; done
-	$(BIN)/python -m benchmarks.latency --table keys
-	for name in recall traffic; do $(BIN)/python -m benchmarks.workloads $$name || exit 1; done
-	$(BIN)/python -m benchmarks.tables
+	for name in $(BENCHES); do $(BIN)/python -m benchmarks $$name || exit 1; done
+	$(BIN)/python -m benchmarks latency --table keys
+	for name in recall traffic; do $(BIN)/python -m benchmarks workloads $$name || exit 1; done
+	$(BIN)/python -m benchmarks report
 
 bench-quick: env
-	for name in $(BENCHES); do $(BIN)/python -m benchmarks.$$name --quick || exit 1; done
-	$(BIN)/python -m benchmarks.latency --table keys --quick
-	for name in recall traffic; do $(BIN)/python -m benchmarks.workloads $$name --quick || exit 1; done
+	for name in $(BENCHES); do $(BIN)/python -m benchmarks $$name --quick || exit 1; done
+	$(BIN)/python -m benchmarks latency --table keys --quick
+	for name in recall traffic; do $(BIN)/python -m benchmarks workloads $$name --quick || exit 1; done
 
 docs: env
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet --site-dir site

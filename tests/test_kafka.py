@@ -9,10 +9,9 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from benchmarks.kafka_traffic import Traffic, create_topics, write_bodies
-from benchmarks.restart import CHECKPOINT, driver, kill_and_restart
-
-from benchmarks import kafka
+from benchmarks.harness import kafka
+from benchmarks.harness.kafka_traffic import Traffic, create_topics, write_bodies
+from benchmarks.suites.table_join.restart import CHECKPOINT, driver, kill_and_restart
 
 SQUARES = {"west": (0, 0), "east": (2, 0)}  # by their lower left corners; sides of 1
 POINTS = [(0.5, 0.5), (2.25, 0.75), (1.5, 0.5), (2.999, 0.001), (-7.0, 200.0)]

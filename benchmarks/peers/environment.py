@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.machine import ROOT
+from benchmarks.harness.machine import ROOT
 
 DEPENDENCY = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1"
 POM = """\

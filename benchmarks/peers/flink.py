@@ -21,8 +21,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from benchmarks.harness.runner import Runner
 from benchmarks.peers.environment import Environment
-from benchmarks.runner import Runner
 
 _OF = "org.apache.flink"
 FLINK = Environment(

@@ -19,9 +19,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from benchmarks import streams
+from benchmarks.harness import streams
+from benchmarks.harness.runner import ROOT, Runner, serve
 from benchmarks.peers.environment import Environment, PeerUnavailable
-from benchmarks.runner import ROOT, Runner, serve
 
 SEDONA = Environment(
     "sedona",

@@ -9,9 +9,10 @@ import time
 
 import pyarrow.parquet as pq
 import pytest
-from benchmarks.runner import Runner, RunnerFailed
-
-from benchmarks import accounting, harness, keyed, plots, shares, tables
+from benchmarks.harness import accounting, experiment, plots, report
+from benchmarks.harness.runner import Runner, RunnerFailed
+from benchmarks.papers import shares
+from benchmarks.suites.keys import keyed
 
 BURN = """
 import time
@@ -93,7 +94,7 @@ def test_an_orphan_stays_in_the_tree_of_an_ancestor_that_adopts():
     code = """
 import os, sys
 sys.path.insert(0, os.getcwd())
-from benchmarks.accounting import adopt_orphans
+from benchmarks.harness.accounting import adopt_orphans
 adopt_orphans()
 reader, writer = os.pipe()
 if os.fork() == 0:
@@ -177,7 +178,7 @@ def test_rounds_alternate_and_warm_up_is_thrown_away():
 
         return run
 
-    rows = harness.interleave({"a": case("a"), "b": case("b")}, runs=3, warmup=1)
+    rows = experiment.interleave({"a": case("a"), "b": case("b")}, runs=3, warmup=1)
     assert "".join(order) == "ab" + "ab" + "ba" + "ab"
     assert rows[0]["s"] == 6.0
     assert rows[0]["spread"]["s"] == [3.0, 7.0]
@@ -185,12 +186,12 @@ def test_rounds_alternate_and_warm_up_is_thrown_away():
 
 
 def test_no_round_is_begun_once_the_time_is_up_but_one_is_measured():
-    rows = harness.interleave({"a": lambda: {"s": 1.0}}, runs=5, warmup=1, minutes=0)
+    rows = experiment.interleave({"a": lambda: {"s": 1.0}}, runs=5, warmup=1, minutes=0)
     assert rows[0]["runs"] == 1
 
 
 def test_a_result_carries_all_that_is_needed_to_repeat_it(tmp_path):
-    path = harness.save(
+    path = experiment.save(
         "it", [{"case": "a", "s": 1}], folder=tmp_path, peers={"sedona": "1.8.0"}, seed=7, data="d"
     )
     found = json.loads(path.read_text())
@@ -204,23 +205,23 @@ def test_a_result_carries_all_that_is_needed_to_repeat_it(tmp_path):
 
 
 def test_a_quick_run_never_lands_among_the_results(tmp_path, monkeypatch):
-    monkeypatch.setattr(harness, "CACHE", tmp_path)
-    path = harness.save("it", [], quick=True)
+    monkeypatch.setattr(experiment, "CACHE", tmp_path)
+    path = experiment.save("it", [], quick=True)
     assert path == tmp_path / "quick" / "it.json"
     assert json.loads(path.read_text())["quick"] is True
 
 
 def test_absent_data_is_a_skip_with_a_word(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(harness, "DATA", tmp_path)
+    monkeypatch.setattr(experiment, "DATA", tmp_path)
     with pytest.raises(SystemExit) as left:
-        harness.data("points.parquet")
+        experiment.data("points.parquet")
     assert left.value.code == 0
     said = capsys.readouterr().err
     assert said == f"skipped: this benchmark reads {tmp_path}/points.parquet, which is not there\n"
 
 
 ECHO = """
-from benchmarks.runner import serve
+from benchmarks.harness.runner import serve
 def answer(request):
     print("noise on standard output")
     if request["burn"] < 0: raise ValueError("cannot burn less than nothing")
@@ -289,7 +290,7 @@ def streams(tmp_path):
 
 
 def test_the_stream_table_shows_cpu_time_its_spread_and_its_ratio_to_the_floor(streams):
-    assert tables.render("stream_table", streams).splitlines() == [
+    assert report.render("stream_table", streams).splitlines() == [
         "| T-Drive x 16 districts, 2 cores, 100,000 rows a micro-batch | CPU-s per million rows "
         "| to identity | points/s |",
         "| --- | ---: | ---: | ---: |",
@@ -304,25 +305,25 @@ def test_the_stream_table_shows_cpu_time_its_spread_and_its_ratio_to_the_floor(s
 
 
 def test_the_headline_is_a_sentence_about_the_better_plan(streams):
-    assert tables.render("headline", streams) == (
+    assert report.render("headline", streams) == (
         "Measured on 2 cores: taxis of Beijing placed in its 16 districts at "
         "**1,230,000 points/s**, 1.25 x the CPU time of passing the rows through Python unchanged "
         "and 1/10.0 of Sedona's.\n"
     )
     row = {"case": "native, real-time", "median_ms": 1.84}
     result(streams, "latency", [row], ratio={"median": 1.333})
-    assert tables.render("headline", streams).endswith(
+    assert report.render("headline", streams).endswith(
         " Kafka to Kafka in real-time mode: **1.8 ms** at the median, 1.33 x that of a bare "
         "projection.\n"
     )
 
 
 def test_a_headline_that_is_not_measured_yet_is_not_there(tmp_path):
-    assert tables.render("headline", tmp_path) == ""
+    assert report.render("headline", tmp_path) == ""
 
 
 def test_figure_11_sets_one_core_beside_two(streams):
-    lines = tables.render("figure11", streams).splitlines()
+    lines = report.render("figure11", streams).splitlines()
     assert '| **rivermouth**, `plan="workers"` | 617,000 | 1,230,000 | 2.00 |' in lines
     assert "| the paper: two-level R-tree on Flink | 60,000 |  |  |" in lines
     assert any(line.endswith("](img/figure11.svg)") for line in lines)
@@ -337,7 +338,7 @@ def test_growth_sets_ours_beside_shapelys_by_size(tmp_path):
 
     rows = [row("rivermouth", 100, 2e6), row("shapely", 100, 1e5), row("rivermouth", 1000, 1e6)]
     result(tmp_path, "growth", rows)
-    assert tables.render("growth", tmp_path).splitlines()[:3] == [
+    assert report.render("growth", tmp_path).splitlines()[:3] == [
         "| points/s, ours / shapely's | 100 | 1,000 |",
         "| --- | ---: | ---: |",
         "| dwithin, rows | 2,000,000 / 100,000 | 1,000,000 /  |",
@@ -361,7 +362,7 @@ def test_equality_is_set_beside_the_floor_and_ours_of_the_same_batch_size(tmp_pa
         ]
 
     result(tmp_path, "equality", [*both(100, 2.0), *both(1000, 1.0)])
-    lines = tables.render("equality", tmp_path).splitlines()
+    lines = report.render("equality", tmp_path).splitlines()
     workers = '| **rivermouth**, `plan="workers"` |'
     assert f"{workers} 100 | 2.40 (2.40-2.40) | 1.2 | 1 |  | 2.00 | 1 |" in lines
     assert f"{workers} 1,000 | 1.20 (1.20-1.20) | 1.2 | 1 |  | 2.00 | 1 |" in lines
@@ -373,7 +374,7 @@ def test_bars_of_equality_stand_beside_what_the_floors_allow(tmp_path):
     rows = [keyed_row(case, cpu, 1e6, batch_rows=100_000) for case, cpu in costs.items()]
     rows.append(keyed_row("spark_jdbc", 60.0, 1e4, batch_rows=100_000, store_cpu_s=40.0))
     result(tmp_path, "equality", rows)
-    assert tables.render("equality_bars", tmp_path).splitlines()[2:5] == [
+    assert report.render("equality_bars", tmp_path).splitlines()[2:5] == [
         "| to the identity `mapInArrow` | at most 1.35 | 1.25 | 1 |  |",
         "| Spark's join with the table cached, to ours | at least 10 | 4 | 5 | 10 |",
         "| Spark's join by JDBC, to ours | at least 50 | 20 | 25 | 50 |",
@@ -385,7 +386,7 @@ def test_bars_of_ranges_are_taken_from_sparks_better_form_and_the_largest_table(
     rows = [keyed_row(case, 1e6 / rate, rate, power=21) for case, rate in at_headline.items()]
     rows += [keyed_row("sorted", 1.0, rate, power=power) for power, rate in ((18, 1e6), (23, 8e5))]
     result(tmp_path, "ranges", rows)
-    shown = [line.split(" | ")[-1] for line in tables.render("range_bars", tmp_path).splitlines()]
+    shown = [line.split(" | ")[-1] for line in report.render("range_bars", tmp_path).splitlines()]
     assert shown[2:5] == ["3 |", "3 |", "0.80 |"]
 
 
@@ -396,7 +397,7 @@ def test_tables_6_to_8_are_multiples_of_a_query_per_record(tmp_path):
         for case, (here, paper) in (ours | {"sorted": (2e4, None)}).items()
     ]
     result(tmp_path, "ranges", rows)
-    assert tables.render("tables6to8", tmp_path).splitlines()[2:4] == [
+    assert report.render("tables6to8", tmp_path).splitlines()[2:4] == [
         "| 2^21 rows, the paper, 8 workers | 1.0 | 4.0 | 4.5 |  |",
         "| 2^21 rows, here | 1.0 | 5.0 | 6.0 | 20.0 |",
     ]
@@ -408,7 +409,7 @@ def test_figure_13_says_by_how_much_the_ideal_list_compares_less(tmp_path):
         for case, mean, variance in (("skiplist", 40.0, 1.5), ("ideal_skiplist", 30.0, 0.0))
     ]
     result(tmp_path, "figure13", rows)
-    lines = tables.render("figure13", tmp_path).splitlines()
+    lines = report.render("figure13", tmp_path).splitlines()
     assert "| all: fewer by (the paper: about 25 %) | 25% |" in lines
     assert "| all: ideal, variance of the builds | 0 |" in lines
 
@@ -424,7 +425,7 @@ def test_hit_ratios_stand_by_size_and_skew_beside_the_best_that_is_known(tmp_pat
         )
     ]
     result(tmp_path, "cache_hits", rows)
-    assert tables.render("hit_ratios", tmp_path).splitlines()[:4] == [
+    assert report.render("hit_ratios", tmp_path).splitlines()[:4] == [
         "| held, of the keys: `lru` / `s3fifo` | z = 1.10 |",
         "| --- | ---: |",
         "| 0.1 % | 0.500 / 0.600 (0.900) |",
@@ -454,7 +455,7 @@ def recall(tmp_path):
 
 
 def test_a_workload_sets_cores_side_by_side_beside_the_papers(recall):
-    assert tables.render("recall", recall).splitlines()[2:5] == [
+    assert report.render("recall", recall).splitlines()[2:5] == [
         "| the paper: BS-Join on Flink | 3,270 | 6,280 | 1.92 | 3.81 ms | 4.21 ms |",
         "| a query per record | 2,000 | 4,000 | 2.00 | 9,000 ms | 4,500 ms |",
         "| **rivermouth** | 200,000 | 400,000 | 2.00 | 300 ms | 150 ms |",
@@ -462,7 +463,7 @@ def test_a_workload_sets_cores_side_by_side_beside_the_papers(recall):
 
 
 def test_a_workload_grows_in_milliseconds_per_ten_thousand_records(recall):
-    assert tables.render("recall_growth", recall).splitlines()[:4] == [
+    assert report.render("recall_growth", recall).splitlines()[:4] == [
         "| Paper A, Figure 9(b): ms per 10,000 records | 100 rows | 1,000 rows |",
         "| --- | ---: | ---: |",
         "| a query per record | 5,000 | 5,000 |",
@@ -492,37 +493,37 @@ def test_a_probe_of_the_range_benchmark_meets_the_rows_that_its_truth_counts(tmp
 
 def test_only_what_stands_between_markers_is_replaced(streams):
     page = "before\n<!-- bench:figure11 -->\nold\n<!-- /bench -->\nafter\n"
-    filled = tables.fill(page, streams)
+    filled = report.fill(page, streams)
     assert filled.startswith("before\n<!-- bench:figure11 -->\n| Paper C")
     assert filled.endswith("*\n<!-- /bench -->\nafter\n")
     assert "old" not in filled
-    assert tables.fill(filled, streams) == filled
+    assert report.fill(filled, streams) == filled
 
 
 def test_what_is_not_measured_yet_says_so(tmp_path):
-    assert tables.render("memory", tmp_path) == (
-        "*Not measured yet: `python -m benchmarks.memory`.*\n"
+    assert report.render("memory", tmp_path) == (
+        "*Not measured yet: `python -m benchmarks memory`.*\n"
     )
 
 
 def test_an_unknown_table_is_named(tmp_path):
     with pytest.raises(SystemExit, match="no table is called 'speed'"):
-        tables.fill("<!-- bench:speed -->\n<!-- /bench -->", tmp_path)
+        report.fill("<!-- bench:speed -->\n<!-- /bench -->", tmp_path)
 
 
 def test_check_fails_on_a_page_that_says_something_else(streams, monkeypatch):
     page = streams / "README.md"
-    monkeypatch.setattr(tables, "PAGES", {page: "img"})
-    monkeypatch.setattr(tables, "render", lambda name, *_: f"{name}: 1\n")
+    monkeypatch.setattr(report, "PAGES", {page: "img"})
+    monkeypatch.setattr(report, "render", lambda name, *_: f"{name}: 1\n")
     page.write_text("<!-- bench:figure11 -->\nfigure11: 2\n<!-- /bench -->\n")
     with pytest.raises(SystemExit, match=r"README\.md: not what the JSONs say"):
-        tables.main(["--check"])
+        report.main(["--check"])
     page.write_text("<!-- bench:figure11 -->\nfigure11: 1\n<!-- /bench -->\n")
-    tables.main(["--check"])
+    report.main(["--check"])
 
 
 def test_the_pages_say_what_the_results_say():
-    tables.main(["--check"])
+    report.main(["--check"])
 
 
 def test_the_same_result_draws_the_same_picture(streams, tmp_path):

@@ -2,11 +2,10 @@
 
 import matplotlib as mpl
 import pytest
-from benchmarks.daytime import Daytime
-from benchmarks.events import TDRIVE
-from benchmarks.harness import DATA
-
-from benchmarks import meeting_tables
+from benchmarks.harness.daytime import Daytime
+from benchmarks.harness.experiment import DATA
+from benchmarks.harness.tdrive import TDRIVE
+from benchmarks.suites.stream_join import join_tables
 
 mpl.use("svg")
 
@@ -26,7 +25,7 @@ def test_each_is_compared_with_sparks_own_of_the_same_workload():
         line("native_cells", "dense", 100, 9000, 50),
         line("flink_cells", "dense", 100, 9000, 25),
     ]
-    head, *cells = meeting_tables.stream_stream({"rows": rows})
+    head, *cells = join_tables.stream_stream({"rows": rows})
     assert head[-1] == "to Spark's"
     assert [row[-1] for row in cells] == ["20.0", "1.0", "50.0", "1.0", "2.0"]
 
@@ -34,11 +33,11 @@ def test_each_is_compared_with_sparks_own_of_the_same_workload():
 def test_every_axis_has_a_panel():
     rows = [
         {"axis": axis, "case": "join_interval", "value": value, "rows_per_s": 10.0 * value}
-        for axis in meeting_tables.AXES
+        for axis in join_tables.AXES
         for value in (1, 2)
     ]
-    figure = meeting_tables.growth_plot({"rows": rows})
-    assert [axes.get_xlabel() for axes in figure.axes] == list(meeting_tables.AXES.values())
+    figure = join_tables.growth_plot({"rows": rows})
+    assert [axes.get_xlabel() for axes in figure.axes] == list(join_tables.AXES.values())
     assert all(len(axes.lines) == 1 for axes in figure.axes)
 
 

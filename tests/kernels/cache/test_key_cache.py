@@ -3,7 +3,7 @@
 import numpy as np
 import pyarrow as pa
 import pytest
-from benchmarks.zipf import Zipf
+from benchmarks.harness.zipf import Zipf
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 

@@ -1,0 +1,101 @@
+"""The process that runs our cases in one Spark session.
+
+``python -m benchmarks.harness.session CORES``
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.harness import streams
+from benchmarks.harness.experiment import CACHE
+from benchmarks.harness.runner import Runner, serve
+from benchmarks.papers import workload_cases
+from benchmarks.suites.aggregation import window_cases
+from benchmarks.suites.keys import key_cases
+from benchmarks.suites.stream_join import join_cases
+from benchmarks.suites.table_join import cases
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+
+CASES = cases.CASES | key_cases.CASES | join_cases.CASES | workload_cases.CASES | window_cases.CASES
+
+
+def start(*, cores: int, conf: Mapping[str, str] | None = None) -> Runner:
+    """A session of so many cores as a runner; `conf` goes before `streams.CONF`."""
+    return Runner(__spec__.name, str(cores), json.dumps(conf or {}), name=f"ours-{cores}")
+
+
+def main(cores: str, conf: str) -> None:
+    """The process itself: answers ``{"case", "options", "folder", "files", "count", "watch"}``."""
+    from rivermouth.spark.runtime.session import local_session
+
+    # local[1] alone is no single core: a task, its Python worker and the driver are processes
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: int(cores)])
+    spark = local_session("bench", cores=int(cores), conf=streams.CONF | json.loads(conf))
+
+    @cache  # a frame defined once loads its table once, as a stream that runs for days does
+    def defined(case: str, options: str, folder: str, files: int) -> DataFrame:
+        return CASES[case](streams.read(spark, folder, files), **json.loads(options))
+
+    def answer(request: dict[str, Any]) -> dict[str, Any]:
+        options = json.dumps(request.get("options", {}))
+        frame = defined(request["case"], options, request["folder"], request["files"])
+        if names := request.get("count"):
+            frame = streams.counted(frame, "district", names)
+        parts = request.get("options", {}).get("partitions", 0)
+        beside = _watched if request.get("watch") else nullcontext
+        return streams.drain(
+            frame,
+            CACHE / "checkpoints",
+            look=lambda query: _cache(query) | _loads(query, parts),
+            beside=beside,
+        )
+
+    serve(answer, {"spark": spark.version})
+    spark.stop()
+
+
+def _watched(query: StreamingQuery) -> AbstractContextManager[Any]:
+    """The query's page and history, as a user would have them."""
+    import rivermouth as rm
+
+    return rm.watch(query, history=CACHE / "histories")
+
+
+def _cache(query: StreamingQuery) -> dict[str, Any]:
+    """What an incremental cache did, if there is one."""
+    import rivermouth as rm
+
+    (*_, operator) = rm.metrics(query)["operators"].values() or ({"cache": None},)
+    held = operator["cache"]
+    names = ("hit_ratio", "loads", "entries", "workers")
+    return {"cache": {name: held[name] for name in names}} if held else {}
+
+
+def _loads(query: StreamingQuery, partitions: int) -> dict[str, Any]:
+    """The rows and the seconds of each partition, batch by batch; an empty one reports nothing."""
+    rows, seconds = [], []
+    for batch in query.recentProgress if partitions else ():
+        for row in batch["observedMetrics"].values():
+            tasks = [json.loads(report) for report in row["tasks"]]
+            loads, costs = ([0.0] * max(partitions, len(tasks)) for _ in range(2))
+            for number, task in enumerate(tasks):
+                part = task.get("routing", {}).get("partition", number)
+                loads[part] = task["rows_in"]
+                costs[part] = task["seconds"] + task.get("cache", {}).get("load_seconds", 0.0)
+            rows.append(loads)
+            seconds.append(costs)
+    return {"loads": rows, "seconds": seconds}
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

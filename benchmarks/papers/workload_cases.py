@@ -1,0 +1,126 @@
+"""Paper A's two equality workloads, by our joins and by a query per record and table.
+
+The workers import this module too: a connection is kept between batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from examples import product_recall, traffic
+
+from benchmarks.suites.keys.key_cases import Batches, connection
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True)
+class Question:
+    """A join of the plain form: a statement asked for each row, and what it brings."""
+
+    table: str
+    by: str
+    brings: pa.Schema
+
+    def statement(self, rows: int) -> str:
+        """The SQL text for the table of so many rows."""
+        columns = ", ".join(self.brings.names)
+        return f"SELECT {columns} FROM {name(self.table, rows)} WHERE {self.by} = %s"
+
+
+def name(table: str, rows: int) -> str:
+    """What the table of so many rows is called in the store."""
+    return f"{table}_{rows}"
+
+
+_INT, _DOUBLE, _TEXT = pa.int64(), pa.float64(), pa.string()
+_TIME = pa.timestamp("us", "UTC")
+#: the workload's questions, in turn
+RECALL = (
+    Question("clicks", "customer", pa.schema({"product": _INT, "clicked_at": _TIME})),
+    Question("products", "product", pa.schema({"title": _TEXT, "price": _DOUBLE})),
+    Question("customers", "customer", pa.schema({"city": _TEXT, "segment": _TEXT})),
+)
+TRAFFIC = (
+    Question(
+        "roads",
+        "road",
+        pa.schema({"length_m": _DOUBLE, "free_kmh": _DOUBLE, "lanes": pa.int32()}),
+    ),
+    Question("turns", "turn", pa.schema({"lost_s": _DOUBLE})),
+)
+
+
+def recall(ids: DataFrame, *, folder: str) -> DataFrame:
+    """The example as it stands, on full caches."""
+    return product_recall.recalled(ids, _sources(product_recall, folder))
+
+
+def recall_by_record(ids: DataFrame, *, url: str, rows: int) -> DataFrame:
+    """The plain form."""
+    return _by_record(ids, RECALL, url, rows)
+
+
+def delays(reports: DataFrame, *, folder: str) -> DataFrame:
+    """The example as it stands, on full caches."""
+    return traffic.delayed(reports, _sources(traffic, folder))
+
+
+def delays_by_record(reports: DataFrame, *, url: str, rows: int) -> DataFrame:
+    """The plain form."""
+    return traffic.lost(_by_record(reports, TRAFFIC, url, rows))
+
+
+CASES: dict[str, Callable[..., DataFrame]] = {
+    "recall": recall,
+    "recall_by_record": recall_by_record,
+    "traffic": delays,
+    "traffic_by_record": delays_by_record,
+}
+
+
+def _sources(example: ModuleType, folder: str) -> dict[str, object]:
+    import rivermouth as rm
+
+    return {
+        table: rm.tables.parquet(str(Path(folder) / f"{table}.parquet")) for table in example.TABLES
+    }
+
+
+def _by_record(events: DataFrame, questions: Sequence[Question], url: str, rows: int) -> DataFrame:
+    from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+
+    schema = to_arrow_schema(events.schema, timezone="UTC")
+    for question in questions:
+        for field in question.brings:
+            schema = schema.append(field)
+    statements = [(question.statement(rows), question) for question in questions]
+    step = partial(_asked_in_turn, url=url, statements=statements, schema=schema)
+    return events.mapInArrow(step, from_arrow_schema(schema))
+
+
+def _asked_in_turn(
+    batches: Batches, url: str, statements: Sequence[tuple[str, Question]], schema: pa.Schema
+) -> Batches:
+    """Each row of the records asks the first table, each row found the second, and so on."""
+    with connection(url).cursor(binary=True) as cursor:
+        for batch in batches:
+            rows = batch.to_pylist()
+            for statement, question in statements:
+                found = []
+                for row in rows:
+                    cursor.execute(statement, [row[question.by]], prepare=True)
+                    brought = cursor.fetchall()
+                    found += [
+                        row | dict(zip(question.brings.names, values, strict=True))
+                        for values in brought
+                    ]
+                rows = found
+            yield pa.RecordBatch.from_pylist(rows, schema)

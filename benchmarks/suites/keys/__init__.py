@@ -1,0 +1,1 @@
+"""Joins by keys and by ranges."""

@@ -1,0 +1,129 @@
+"""The tables and plots of joins of two streams."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from benchmarks.harness.formatting import Cells, Document, number
+
+LABELS = {
+    "join_interval": "**rivermouth**, `join_interval`",
+    "join_window": "**rivermouth**, `join_window`",
+    "native_cells": "Spark's own join on a cell key",
+    "flink_cells": "Flink's interval join on a cell key",
+    "rows_out": "as many rows out of a `mapInArrow`, no join",
+}
+WAYS = {
+    "one bucket": "one bucket",
+    "spread": "all four, `spread=4`",
+    "learned": "as many as are worth it, `learn=folder`",
+}
+#: the axes of paper C's Figures 12 to 15, and the size of batches
+AXES = {
+    "cores": "cores",
+    "length": "seconds of the interval or window",
+    "cell": "metres of a cell's side",
+    "bin": "seconds of a bin",
+    "batch": "micro-batches for one hour",
+}
+
+
+def stream_stream(result: Document) -> Cells:
+    """Input rows and pairs per CPU second, and how many times Spark's own that is."""
+    return [
+        ["T-Drive with itself", "input rows", "pairs", "rows/CPU-s", "pairs/CPU-s", "to Spark's"],
+        *(
+            [
+                f"*{row['workload']}*, {LABELS[row['case']]}",
+                number(row["rows"]),
+                number(row["pairs"]),
+                number(row["rows_per_cpu_s"]),
+                number(row["pairs_per_cpu_s"]),
+                _times(row, result),
+            ]
+            for row in result["rows"]
+        ),
+    ]  # fmt: skip
+
+
+def _times(row: dict[str, Any], result: Document) -> str:
+    """Against Spark's own join."""
+    (native,) = (
+        other
+        for other in result["rows"]
+        if other["case"] == "native_cells" and other["workload"] == row["workload"]
+    )
+    return f"{row['pairs_per_cpu_s'] / native['pairs_per_cpu_s']:.1f}"
+
+
+def stream_stream_growth(result: Document) -> Cells:
+    """Input rows per second against one axis at a time."""
+    return [
+        ["axis", "value", "join", "rows/s", "rows/CPU-s", "pairs"],
+        *(
+            [
+                AXES[row["axis"]],
+                f"{row['value']:,}",
+                LABELS[row["case"]].rpartition(", ")[2],
+                number(row["rows_per_s"]),
+                number(row["rows_per_cpu_s"]),
+                number(row["pairs"]),
+            ]
+            for row in result["rows"]
+        ),
+    ]
+
+
+def stream_stream_crowd(result: Document) -> Cells:
+    """What a place costs that has most of the rows, by how it is dealt to buckets."""
+    return [
+        ["rows in one place", "dealt to", "pairs", "seconds", "rows/s", "rows/CPU-s"],
+        *(
+            [
+                f"{100 * row['share']:.0f} %",
+                WAYS[row["way"]],
+                number(row["pairs"]),
+                f"{row['wall_s']:.1f}",
+                number(row["rows_per_s"]),
+                number(row["rows_per_cpu_s"]),
+            ]
+            for row in result["rows"]
+        ),
+    ]
+
+
+def stream_stream_latency(result: Document) -> Cells:
+    """Milliseconds from the later row of a pair to the end of the batch that told it."""
+    return [
+        ["1,000 rows/s a side", "median", "99th percentile", "pairs"],
+        *(
+            [
+                row["title"],
+                f"{row['median_ms']:,.0f} ms",
+                f"{row['p99_ms']:,.0f} ms",
+                number(row["pairs"]),
+            ]
+            for row in result["rows"]
+        ),
+    ]
+
+
+def growth_plot(result: Document) -> Any:
+    """One panel an axis: input rows per second."""
+    import matplotlib.pyplot as plt
+
+    figure, panels = plt.subplots(1, 5, figsize=(13, 2.9), sharey=True, layout="constrained")
+    for axes, (axis, label) in zip(panels, AXES.items(), strict=True):
+        for case, style in (("join_interval", "o-"), ("join_window", "s--")):
+            rows = [r for r in result["rows"] if r["axis"] == axis and r["case"] == case]
+            if rows:
+                points = sorted((row["value"], row["rows_per_s"]) for row in rows)
+                colour = "#0b7a75" if case == "join_interval" else "#d9822b"
+                axes.plot(*zip(*points, strict=True), style, color=colour, label=case)
+        if axis != "cores":
+            axes.set_xscale("log")
+        axes.set_xlabel(label)
+    panels[0].set_ylabel("input rows per second")
+    panels[0].set_ylim(bottom=0)
+    panels[1].legend(frameon=False, fontsize=8)
+    return figure

@@ -1,0 +1,229 @@
+"""T-Drive joined with itself in space and time: ours beside Spark's own join on a cell key.
+
+*sparse*: 100 m and a minute, ten hours; *dense*, paper C's own: 1 km and five minutes, one hour.
+All run once, after a part of the same that does not count, and must give the same number of pairs.
+Spark's own join has state format 4 and the best of four widths of cells. Flink's interval join on
+the same cells stands beside them, and a `mapInArrow` that gives as many rows of as many columns and
+does nothing else: no join that is done in Python workers can cost less. Then paper C's Figures 12
+to 15 (cores, length of the interval, cells, bins) and the cost of small batches, and what a place
+costs that has most of the rows. Latency is measured by `meeting_latency`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from benchmarks.harness import daytime, session, streams
+from benchmarks.harness.daytime import Daytime
+from benchmarks.harness.experiment import SEED, Case, data, interleave, progress, save
+from benchmarks.harness.runner import Runner
+from benchmarks.harness.tdrive import TDRIVE
+from benchmarks.peers import flink
+from benchmarks.peers.environment import PeerUnavailable
+
+PARTS = ("beside", "growth", "crowd")
+FLINK = "flink_cells"
+CONF = {"spark.sql.streaming.join.stateFormatVersion": "4"}
+SPARSE, DENSE = {"meters": 100.0, "seconds": 60}, {"meters": 1000.0, "seconds": 300}
+TEN_HOURS = Daytime(6)
+#: parts of it, where every row has many pairs or the case is slow
+TWO_HOURS, ONE_HOUR = Daytime(6, 120, 14), Daytime(6, 60, 14)
+HALF_AN_HOUR, TEN_MINUTES = Daytime(3, 30, 14), Daytime(2, 10, 14)
+QUICK = Daytime(3, 3)
+#: what is asked, the files that count, and those before
+WORKLOADS = {
+    "sparse": (SPARSE, TEN_HOURS, HALF_AN_HOUR),
+    "dense": (DENSE, ONE_HOUR, TEN_MINUTES),
+}
+WARM = 3  #: runs of ours before it counts
+CELLS = (1.0, 2.0, 3.0, 4.0)  #: widths of the cells of Spark's own, in distances
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a table: what is run on how many cores, and how the line is told apart."""
+
+    case: str
+    runner: Runner
+    cores: int
+    taxis: Daytime
+    options: Mapping[str, Any]
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """Tells it from the others of the run."""
+        return f"{self.case} {self.cores} {self.taxis} {dict(self.options)} {dict(self.about)}"
+
+    def measure(self) -> dict[str, float]:
+        """Run once."""
+        if self.case == FLINK:
+            found = flink.meet(
+                self.runner, self.taxis.folder(), cores=self.cores, **dict(self.options)
+            )
+        else:
+            found = self.runner.measure(
+                case=self.case,
+                folder=str(self.taxis.folder()),
+                files=self.taxis.files,
+                options=dict(self.options),
+            )
+        return {
+            "rows": found["rows_in"],
+            "pairs": found["rows_out"],
+            "rows_per_cpu_s": found["rows_in"] / found["cpu_s"],
+            "pairs_per_cpu_s": found["rows_out"] / found["cpu_s"],
+            "rows_per_s": found["rows_in"] / found["wall_s"],
+            "wall_s": found["wall_s"],
+        }
+
+
+def measured(title: str, lines: Sequence[Line], *, runs: int, warmup: int) -> list[dict[str, Any]]:
+    """The lines take turns; one row each."""
+    cases: dict[str, Case] = {line.name: line.measure for line in lines}
+    with progress(title, len(lines) * (runs + warmup)) as step:
+        rows = interleave(cases, runs=runs, warmup=warmup, step=step)
+    return [
+        row | {"case": line.case, "cores": line.cores, **line.options, **line.about}
+        for line, row in zip(lines, rows, strict=True)
+    ]
+
+
+def beside_others(
+    two: Runner, other: Runner | None, workload: str, *, quick: bool
+) -> list[dict[str, Any]]:
+    """One workload, ours, Spark's own and Flink's: the same pairs of the same files."""
+    options, much, little = WORKLOADS[workload]
+    much, little = (QUICK, QUICK) if quick else (much, little)
+    about = {"workload": workload}
+    tried = [
+        Line("native_cells", two, 2, little, {**options, "cells": cells}, about) for cells in CELLS
+    ]
+    rows = measured(f"{workload}, cells of Spark's own", tried, runs=1, warmup=0)
+    best = max(rows, key=lambda row: row["pairs_per_cpu_s"])["cells"]
+    for before in range(0 if quick else WARM):  # the last as long: the JVM compiles all the while
+        part = much if before == WARM - 1 else little
+        Line("join_interval", two, 2, part, options, {"before": before}).measure()
+    lines = [
+        Line("join_interval", two, 2, much, options, about),
+        Line("native_cells", two, 2, much, {**options, "cells": best}, about),
+    ]
+    if other is not None:
+        Line(FLINK, other, 2, little, {**options, "cells": best}).measure()
+        lines.append(Line(FLINK, other, 2, much, {**options, "cells": best}, about))
+    rows = measured(f"{workload}, side by side", lines, runs=1, warmup=0)
+    if len(pairs := {row["pairs"] for row in rows}) > 1:
+        raise AssertionError(f"{workload}: {pairs} pairs")
+    each = round(2 * rows[0]["pairs"] / rows[0]["rows"])
+    return rows + measured(
+        f"{workload}, nothing but rows", [Line("rows_out", two, 2, much, {"each": each}, about)],
+        runs=1, warmup=0,
+    )  # fmt: skip
+
+
+@contextmanager
+def flink_if_there() -> Iterator[Runner | None]:
+    """Flink, or nothing where it cannot be had."""
+    try:
+        runner = flink.interval()
+    except PeerUnavailable as why:
+        print(f"without Flink: {why}", file=sys.stderr)
+        yield None
+        return
+    with runner:
+        yield runner
+
+
+def growth(one: Runner, two: Runner, *, quick: bool) -> list[dict[str, Any]]:
+    """Paper C's Figures 12 to 15, and the cost of small batches: one axis at a time."""
+    taxis = QUICK if quick else TWO_HOURS
+    lines = [
+        Line(case, runner, cores, taxis, options, {"axis": "cores", "value": cores})
+        for cores, runner in ((1, one), (2, two))
+        for case, options in (
+            ("join_interval", SPARSE),
+            ("join_window", {"meters": 100.0, "seconds": 120}),
+        )
+    ]
+    for seconds in (60,) if quick else (15, 30, 60, 120, 300, 600):
+        about = {"axis": "length", "value": 2 * seconds}
+        interval = {**SPARSE, "seconds": seconds}
+        window = {**SPARSE, "seconds": 2 * seconds}
+        lines += [
+            Line("join_interval", two, 2, taxis, interval, about),
+            Line("join_window", two, 2, taxis, window, about),
+        ]
+    for cell in (800,) if quick else (200, 400, 800, 1600, 3200, 6400, 25_600):
+        options = {**SPARSE, "cell": cell, "buckets": 4}
+        lines.append(Line("join_interval", two, 2, taxis, options, {"axis": "cell", "value": cell}))
+    for seconds in (30,) if quick else (2, 5, 15, 30, 60, 120, 600):
+        options = {**SPARSE, "bin": f"{seconds} seconds"}
+        lines.append(
+            Line("join_interval", two, 2, Daytime(60, 60, 14), options,
+                 {"axis": "bin", "value": seconds})
+        )  # fmt: skip
+    for files in (3,) if quick else (2, 6, 20, 60):
+        about = {"axis": "batch", "value": files}
+        lines.append(Line("join_interval", two, 2, Daytime(files, 60, 14), SPARSE, about))
+    return measured("growth", lines, runs=1, warmup=0)
+
+
+def warm(runner: Runner, taxis: Daytime) -> None:
+    """Let a new session run what is measured: the first micro-batches of a JVM cost several."""
+    for case, options in (("join_interval", SPARSE), ("join_window", SPARSE)):
+        Line(case, runner, 2, taxis, options).measure()
+
+
+def crowd(two: Runner, *, quick: bool) -> list[dict[str, Any]]:
+    """One place that has half of the rows, or nine in ten."""
+    taxis = QUICK if quick else Daytime(12, 60, 14)
+    lines = [
+        Line("crowded", two, 2, taxis, {"share": share, "way": way})
+        for share in (0.5, 0.9)
+        for way in ("one bucket", "spread", "learned")
+    ]
+    rows = measured("a crowded place", lines, runs=1 if quick else 2, warmup=1)
+    for share in {row["share"] for row in rows}:
+        if len(pairs := {row["pairs"] for row in rows if row["share"] == share}) > 1:
+            raise AssertionError(f"{share} in one place: {pairs} pairs")
+    return rows
+
+
+def main() -> None:
+    """Leave ``stream_stream``, its ``_growth`` and its ``_crowd``, or the parts that are named."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("parts", nargs="*", choices=[[], *PARTS], default=[])
+    parser.add_argument("--quick", action="store_true", help="small inputs, one run: a smoke test")
+    given = parser.parse_args()
+    parts = given.parts or PARTS
+    data(TDRIVE)
+    about = {
+        "quick": given.quick,
+        "seed": SEED,
+        "data": f"{TDRIVE}, {daytime.START} and {daytime.HOURS} hours on, inside {daytime.BOX}",
+        "conf": streams.CONF | CONF,
+    }
+    with session.start(cores=2, conf=CONF) as two:
+        warm(two, QUICK if given.quick else Daytime(12, 60, 14))
+        if "beside" in parts:
+            with flink_if_there() as other:
+                rows: list[dict[str, Any]] = []
+                for workload in WORKLOADS:  # saved one by one: each is minutes of work
+                    rows += beside_others(two, other, workload, quick=given.quick)
+                    print(save("stream_stream", rows, **about), flush=True)
+        if "growth" in parts:
+            with session.start(cores=1, conf=CONF) as one:
+                warm(one, QUICK if given.quick else Daytime(12, 60, 14))
+                grown = growth(one, two, quick=given.quick)
+            print(save("stream_stream_growth", grown, **about), flush=True)
+        if "crowd" in parts:
+            print(save("stream_stream_crowd", crowd(two, quick=given.quick), **about))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Joins with tables of shapes, and what watching them costs."""

@@ -43,7 +43,7 @@ def compared(live: DataFrame, history: Any, *, index: str | None = None) -> Data
     return rm.join_table(
         live,
         history,
-        on=rm.between("second", "second", lower=REACH, upper=REACH, by="road"),
+        on=rm.between("second", "second", lower=-REACH, upper=REACH, by="road"),
         columns={"usual_s": "took_s"},
         cache=rm.full(index=index),
     )

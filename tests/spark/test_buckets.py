@@ -42,7 +42,7 @@ KEYS = {
 CONDITIONS = {
     **{name: rm.keys({name: f"w_{name}"}) for name in KEYS},
     "three": rm.keys({"text": "w_text", "whole": "w_whole", "flag": "w_flag"}),
-    "between": rm.between("n", "w_n", lower=9, upper=4, by={"text": "w_text"}),
+    "between": rm.between("n", "w_n", lower=-9, upper=4, by={"text": "w_text"}),
     "asof": rm.asof("n", "w_n", by={"whole": "w_whole"}),
     "near": rm.keys({"flag": "w_flag"})
     & rm.nearest(rm.point("n", "n"), rm.point("w_n", "w_n"), k=2, distance=5),

@@ -25,7 +25,7 @@ CACHES = {
 CONDITIONS = {
     "equal": rm.keys({"user": "uid"}),
     "two columns": rm.keys({"user": "uid", "city": "town"}),
-    "between": rm.between("speed", "limit_", lower=2, upper=3, by={"user": "uid"}),
+    "between": rm.between("speed", "limit_", lower=-2, upper=3, by={"user": "uid"}),
     "asof": rm.asof("speed", "limit_", by={"user": "uid"}),
     "asof, no key": rm.asof("speed", "limit_"),
 }

@@ -25,12 +25,12 @@ def test_two_places_or_ranges_are_refused_by_name(other):
 
 
 def test_between_takes_numbers_or_lengths_of_time():
-    minutes = rm.between("ts", "slot", lower="5 minutes", upper=dt.timedelta(0))
-    assert minutes == Between("ts", "slot", dt.timedelta(minutes=5), dt.timedelta(0))
-    mixed = rm.between("v", "w", lower=0.1, upper=Decimal("0.1"))
-    assert mixed == Between("v", "w", 0.1, Decimal("0.1"))
-    assert rm.between("v", "w", lower=1, upper=0.5, by="road") == All(
-        rm.keys("road"), Between("v", "w", 1, 0.5)
+    minutes = rm.between("ts", "slot", lower="-5 minutes", upper=dt.timedelta(0))
+    assert minutes == Between("ts", "slot", dt.timedelta(minutes=-5), dt.timedelta(0))
+    mixed = rm.between("v", "w", lower=-0.1, upper=Decimal("0.1"))
+    assert mixed == Between("v", "w", -0.1, Decimal("0.1"))
+    assert rm.between("v", "w", lower=-1, upper=0.5, by="road") == All(
+        rm.keys("road"), Between("v", "w", -1, 0.5)
     )
     assert split(rm.asof("ts", "since", by={"a": "b"})) == (
         Keys((("a", "b"),)), None, AsOf("ts", "since"),
@@ -41,13 +41,17 @@ def test_between_takes_numbers_or_lengths_of_time():
     ("lower", "upper", "sentence"),
     [
         (1, "1 second", "are not of one kind"),
-        (-2, 1, "nothing lies between v - -2 and v + 1"),
-        (float("nan"), 1, "nan is not a length"),
-        (True, 1, "True is not a length"),
+        (
+            2,
+            1,
+            "between: lower=2 is above upper=1; offsets are signed: the table's value lies in",
+        ),
+        (float("nan"), 1, "nan is not an offset"),
+        (True, 1, "True is not an offset"),
         ("5 parsecs", "0 seconds", "'5 parsecs' is not a length of time"),
     ],
 )
-def test_a_reach_that_means_nothing_is_refused(lower, upper, sentence):
+def test_offsets_that_mean_nothing_are_refused(lower, upper, sentence):
     with pytest.raises(RivermouthError) as error:
         rm.between("v", "w", lower=lower, upper=upper)
     assert sentence in str(error.value)

@@ -32,8 +32,8 @@ HERE = rm.point("x", "y")
             [("point(x, y)", "1 nearest point(x, y), at most 500 m")],
         ),
         (
-            rm.between("at", "slot", lower="5 minutes", upper="0 seconds"),
-            [("at", "slot from 0:05:00 before to 0:00:00 after, both included")],
+            rm.between("at", "slot", lower="-5 minutes", upper="0 seconds"),
+            [("at", "slot from -0:05:00 to +0:00:00, both included")],
         ),
         (
             rm.asof("at", "since", by="city"),

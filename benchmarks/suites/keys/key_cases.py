@@ -135,7 +135,7 @@ def between(events: DataFrame, *, table: str, plan: str, index: str | None = Non
     return rm.join_table(
         events,
         rm.tables.parquet(table),
-        on=rm.between("at", "slot", lower=REACH, upper=REACH, by="road"),
+        on=rm.between("at", "slot", lower=-REACH, upper=REACH, by="road"),
         columns=["delay"],
         cache=rm.full(index=index),
         plan=plan,

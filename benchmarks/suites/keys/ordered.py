@@ -42,7 +42,7 @@ def throughput(power: int, by: str | None, probes: int, runs: int) -> list[dict[
         "v": pa.array(random.integers(0, rows // count * APART, probes)),
         "k": pa.array(random.integers(0, count, probes)),
     }
-    on = rm.between("v", "w", lower=2 * APART, upper=2 * APART, by=by)
+    on = rm.between("v", "w", lower=-2 * APART, upper=2 * APART, by=by)
     equal, place, span = split(on)
     cases, built, pairs = {}, {}, set()
     for name in INDEXES:

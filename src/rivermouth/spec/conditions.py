@@ -14,7 +14,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from fractions import Fraction
 from typing import Literal, NamedTuple
 
 from rivermouth.errors import ConditionError
@@ -177,18 +176,18 @@ def _check_places(where: str, *places: object) -> None:
 
 Place = Topology | Near | Nearest
 
-#: how far a range reaches: a number for columns of numbers, a length of time for dates and times
-Reach = int | float | Decimal | dt.timedelta
+#: what is added to an event's value: a number to numbers, a length of time to dates and times
+Offset = int | float | Decimal | dt.timedelta
 
 
 @dataclass(frozen=True)
 class Between(Condition):
-    """The table's value lies in [v - lower, v + upper], v being the event's; both included."""
+    """The table's value lies in [v + lower, v + upper], v being the event's; both included."""
 
     left: str
     right: str
-    lower: Reach
-    upper: Reach
+    lower: Offset
+    upper: Offset
 
 
 @dataclass(frozen=True)
@@ -222,9 +221,13 @@ def _told(search: Place | Range) -> tuple[str, str]:
         case Nearest(left, right, k, metric, limit):
             return str(left), f"{k} nearest {right}, at most {limit:g}{_UNIT[metric]}"
         case Between(left, right, lower, upper):
-            return left, f"{right} from {lower} before to {upper} after, both included"
+            return left, f"{right} from {_signed(lower)} to {_signed(upper)}, both included"
         case AsOf(left, right):
             return left, f"newest {right} at or before"
+
+
+def _signed(offset: Offset) -> str:
+    return f"{'-' if offset < type(offset)() else '+'}{abs(offset)}"  # type: ignore[operator]
 
 
 class Parts(NamedTuple):
@@ -292,11 +295,11 @@ def between(
     value: str,
     column: str,
     *,
-    lower: Reach | str,
-    upper: Reach | str,
+    lower: Offset | str,
+    upper: Offset | str,
     by: By | None = None,
 ) -> Condition:
-    """Rows whose `column` lies in [v - lower, v + upper], v being the event's `value`.
+    """Rows whose `column` lies in [v + lower, v + upper], v being the event's `value`.
 
     Both ends are included. Null and NaN are between nothing.
 
@@ -305,18 +308,18 @@ def between(
     value, column
         The event's column and the table's: numbers, dates or times on both sides.
     lower, upper
-        How far below and above v to look: numbers for numbers, lengths of time such as
-        ``"5 minutes"`` for dates and times. A negative one moves that end to the other side.
+        Signed offsets, as those of `join_interval`: numbers for numbers, lengths of time such as
+        ``"-5 minutes"`` (five minutes before v) for dates and times.
     by
         What must be equal besides: a name, names, or {left name: table name}.
 
     Examples
     --------
-    >>> between("ts", "slot", lower="5 minutes", upper="0 seconds", by="road")
+    >>> between("ts", "slot", lower="-5 minutes", upper="1 hour", by="road")
     All(equal=Keys(pairs=(('road', 'road'),)), search=Between(left='ts', right='slot', \
-lower=datetime.timedelta(seconds=300), upper=datetime.timedelta(0)))
+lower=datetime.timedelta(days=-1, seconds=86100), upper=datetime.timedelta(seconds=3600)))
     """
-    low, high = _reach("between(lower=)", lower), _reach("between(upper=)", upper)
+    low, high = _offset("between(lower=)", lower), _offset("between(upper=)", upper)
     is_time = isinstance(low, dt.timedelta)
     if is_time != isinstance(high, dt.timedelta):
         raise ConditionError(
@@ -324,11 +327,12 @@ lower=datetime.timedelta(seconds=300), upper=datetime.timedelta(0)))
             f"lower={lower!r} and upper={upper!r} are not of one kind",
             todo="Give two numbers, or two lengths of time.",
         )
-    if _sum(low, high) < 0:
+    if low > high:  # type: ignore[operator]
         raise ConditionError(
             "between",
-            f"nothing lies between v - {lower} and v + {upper}",
-            todo="Make lower + upper zero or more.",
+            f"lower={lower!r} is above upper={upper!r}",
+            there="offsets are signed: the table's value lies in [v + lower, v + upper]",
+            todo='Write what lies below v with a minus, as in lower="-5 minutes".',
         )
     return combine(None if by is None else keys(by), Between(value, column, low, high))
 
@@ -354,23 +358,12 @@ def asof(value: str, column: str, *, by: By | None = None) -> Condition:
     return combine(None if by is None else keys(by), AsOf(value, column))
 
 
-def _sum(low: Reach, high: Reach) -> Fraction:
-    """Two reaches of one kind together, of any types."""
-    return _fraction(low) + _fraction(high)
-
-
-def _fraction(reach: Reach) -> Fraction:
-    if isinstance(reach, dt.timedelta):
-        return Fraction(reach // dt.timedelta(microseconds=1))
-    return Fraction(reach)
-
-
-def _reach(where: str, value: Reach | str) -> Reach:
+def _offset(where: str, value: Offset | str) -> Offset:
     if isinstance(value, (str, dt.timedelta)):
         return dt.timedelta(microseconds=microseconds(value, where=where))
     if isinstance(value, bool) or not math.isfinite(value):
         raise ConditionError(
-            where, f"{value!r} is not a length", todo="Give a finite number or a length of time."
+            where, f"{value!r} is not an offset", todo="Give a finite number or a length of time."
         )
     return value
 

@@ -120,7 +120,7 @@ def _in_range(event: Row, rows: Sequence[Row], span: Range) -> list[Row]:
         low, high = _ordered(span.lower), _ordered(span.upper)
         assert low is not None
         assert high is not None
-        return [row for row in there if value - low <= _ordered(row[span.right]) <= value + high]
+        return [row for row in there if value + low <= _ordered(row[span.right]) <= value + high]
     before = [row for row in there if _ordered(row[span.right]) <= value]
     newest = max((_ordered(row[span.right]) for row in before), default=None)
     return [row for row in before if _ordered(row[span.right]) == newest][-1:]

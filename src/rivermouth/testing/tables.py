@@ -316,7 +316,7 @@ def _repeated(values: pa.Array, length: int) -> pa.Array:
 def _ranging(table: Queryable, rows: pa.Table, field: pa.Field) -> Iterator[str]:
     """Ranges around the column's values, unless the table says that it has none."""
     asked = {"left": _asked(rows.column(field.name))[:_TRIED]}
-    lower, upper = ("2 days", "1 day") if pa.types.is_temporal(field.type) else (2, 1)
+    lower, upper = ("-2 days", "1 day") if pa.types.is_temporal(field.type) else (-2, 1)
     near = between("left", field.name, lower=lower, upper=upper)
     for condition, name in ((near, "between"), (asof("left", field.name), "asof")):
         what = f"lookup({name}({field.name!r}))"

@@ -78,15 +78,15 @@ CONDITIONS = {
     "words": (rm.keys({"name": "label"}), {}, {}),
     "both": (rm.keys({"k": "k", "name": "label"}), {}, {}),
     "reals": (rm.keys({"x": "at"}), {"x": REAL}, {"at": REAL}),
-    "range": (rm.between("x", "at", lower=2, upper=1, by="k"), {"x": WHOLE}, {"at": WHOLE}),
-    "float range": (rm.between("x", "at", lower=1.5, upper=0, by="k"), {"x": REAL}, {"at": REAL}),
+    "range": (rm.between("x", "at", lower=-2, upper=1, by="k"), {"x": WHOLE}, {"at": WHOLE}),
+    "float range": (rm.between("x", "at", lower=-1.5, upper=0, by="k"), {"x": REAL}, {"at": REAL}),
     "times": (
-        rm.between("x", "at", lower="2 minutes", upper="0 seconds", by={"name": "label"}),
+        rm.between("x", "at", lower="-2 minutes", upper="0 seconds", by={"name": "label"}),
         {"x": TIMES}, {"at": TIMES},
     ),
-    "days": (rm.between("x", "at", lower="1 day", upper="1 day"), {"x": DAYS}, {"at": DAYS}),
+    "days": (rm.between("x", "at", lower="-1 day", upper="1 day"), {"x": DAYS}, {"at": DAYS}),
     "decimals": (
-        rm.between("x", "at", lower=Decimal("0.5"), upper=Decimal("1.25"), by="k"),
+        rm.between("x", "at", lower=Decimal("-0.5"), upper=Decimal("1.25"), by="k"),
         {"x": CENTS}, {"at": CENTS},
     ),
     "asof": (rm.asof("x", "at", by="k"), {"x": TIMES}, {"at": TIMES}),
@@ -421,7 +421,7 @@ def test_a_long_run_is_not_copied_for_each_record():
         {"at": pa.array(np.arange(count)[::-1]), "v": pa.array(np.arange(count)[::-1])}
     )
     left = pa.schema([("x", pa.int64())])
-    on = rm.between("x", "at", lower=1, upper=1)
+    on = rm.between("x", "at", lower=-1, upper=1)
     cache = cache_for(MemoryTable(table), on, left, rows=count)
     x = np.random.default_rng(1).integers(1, count - 1, 10_000)
     cache.look_up({"x": pa.array(x)}, 0.0)
@@ -444,8 +444,8 @@ def test_whole_numbers_saturate_at_the_ends():
     most, least = 2**63 - 1, -(2**63)
     table = pa.table({"at": pa.array([most, least, 0]), "v": pa.array([1, 2, 3])})
     left = pa.schema([("x", pa.int64())])
-    reach = rm.between("x", "at", lower=2**64, upper=5)
-    cache = cache_for(MemoryTable(table), reach, left, rows=10)
+    on = rm.between("x", "at", lower=-(2**64), upper=5)
+    cache = cache_for(MemoryTable(table), on, left, rows=10)
     rows = cache.look_up({"x": pa.array([most, least])}, 0.0)
     values = rows.table["v"].take(pa.array(rows.pairs.right)).to_pylist()
     assert list(zip(rows.pairs.left.tolist(), values, strict=True)) == [

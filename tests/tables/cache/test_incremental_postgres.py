@@ -153,7 +153,7 @@ def test_runs_of_a_table_in_a_server(server):
     }
     met = {}
     for on in (
-        rm.between("x", "slot", lower=4, upper=2, by="road"),
+        rm.between("x", "slot", lower=-4, upper=2, by="road"),
         rm.asof("x", "slot", by="road"),
     ):
         cache = cache_on(server, "slots", on, left=left)

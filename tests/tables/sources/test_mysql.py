@@ -219,7 +219,7 @@ def test_the_driver_is_asked_for_by_name(monkeypatch):
     [
         rm.keys("word"),
         rm.keys(["word", "n"]),
-        rm.between("n", "n", lower=1, upper=1, by="word"),
+        rm.between("n", "n", lower=-1, upper=1, by="word"),
         rm.asof("n", "n", by="word"),
     ],
     ids=str,

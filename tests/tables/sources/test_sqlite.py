@@ -187,7 +187,7 @@ def test_a_missing_table_is_said_with_the_nearest_name(tmp_path):
     [
         rm.keys("word"),
         rm.keys(["word", "n"]),
-        rm.between("n", "n", lower=1, upper=1, by="word"),
+        rm.between("n", "n", lower=-1, upper=1, by="word"),
         rm.asof("n", "n", by="word"),
     ],
     ids=str,

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from rivermouth.errors import ConditionError
 from rivermouth.kernels.keys.encoding import Ints
 from rivermouth.kernels.ranges.sorted_index import count_below
-from rivermouth.spec.conditions import Between, Range, Reach
+from rivermouth.spec.conditions import Between, Offset, Range
 
 Bools = npt.NDArray[np.bool_]
 Numbers = npt.NDArray[Any]  # int64 or float64
@@ -51,13 +51,13 @@ class Scale:
             return _filled(column.cast(pa.int64())), there
         return _unscaled(column, self.steps), there
 
-    def reach(self, length: Reach) -> int | float:
-        """A length in these numbers; of part of a step no whole number knows."""
-        if isinstance(length, dt.timedelta):
-            return length // dt.timedelta(microseconds=1)
+    def offset(self, given: Offset) -> int | float:
+        """An offset in these numbers, rounded down to a whole step."""
+        if isinstance(given, dt.timedelta):
+            return given // dt.timedelta(microseconds=1)
         if self.is_float:
-            return float(length)
-        return math.floor(Fraction(length) * self.steps)
+            return float(given)
+        return math.floor(Fraction(given) * self.steps)
 
 
 def scale_of(left: pa.DataType, right: pa.DataType) -> Scale:
@@ -94,11 +94,11 @@ def bounds(span: Range, values: Numbers, scale: Scale) -> tuple[Numbers, Numbers
     """The least and the largest table value that each record meets; for `asof` the largest only."""
     if not isinstance(span, Between):
         return values, values
-    low, high = scale.reach(span.lower), scale.reach(span.upper)
+    low, high = -scale.offset(-span.lower), scale.offset(span.upper)
     if scale.is_float:
-        return values - low, values + high
-    none = (values > _MOST + int(low)) | (values < _LEAST - int(high))  # nothing lies out there
-    lows, highs = _moved(values, -int(low)), _moved(values, int(high))
+        return values + low, values + high
+    none = (values > _MOST - int(low)) | (values < _LEAST - int(high))  # nothing lies out there
+    lows, highs = _moved(values, int(low)), _moved(values, int(high))
     return np.where(none, _MOST, lows), np.where(none, _LEAST, highs)
 
 

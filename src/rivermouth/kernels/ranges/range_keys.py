@@ -31,13 +31,13 @@ from rivermouth.kernels.keys.values import (
     whole,
 )
 from rivermouth.kernels.spatial.geometry import Bools, Floats
-from rivermouth.spec.conditions import Between, Reach
+from rivermouth.spec.conditions import Between, Offset
 
 Ints = npt.NDArray[np.int64]
 Places = Ints | Floats
 
 _LEAST, _MOST = -(2**63), 2**63 - 1
-_WIDE = Context(prec=400)  # more digits than any reach times any scale has
+_WIDE = Context(prec=400)  # more digits than any offset times any scale has
 
 
 @dataclass(frozen=True)
@@ -99,32 +99,32 @@ class Axis:
         column = decoded(column)
         return column.cast(self.kind) if pa.types.is_null(column.type) else column
 
-    def _at_least(self, column: pa.Array, reach: Reach) -> tuple[Places, Bools]:
-        """The least place that is no less than v - `reach`."""
+    def _at_least(self, column: pa.Array, offset: Offset) -> tuple[Places, Bools]:
+        """The least place that is no less than v + `offset`."""
         if pa.types.is_floating(self.kind):
-            return reals(column) - float(reach), _all(column)  # type: ignore[arg-type]
+            return reals(column) + float(offset), _all(column)  # type: ignore[arg-type]
         if pa.types.is_decimal(self.kind):
-            value, unit = _at_one_scale(column, self.kind.scale, -_exact(reach))
+            value, unit = _at_one_scale(column, self.kind.scale, _exact(offset))
             return self._rounded_up(-(-value // unit)), _all(column)
-        place, below, above = _moved(whole(column), -self._steps(reach))
+        place, below, above = _moved(whole(column), -self._steps(-offset))
         return np.where(below, _LEAST, place), ~above
 
-    def _at_most(self, column: pa.Array, reach: Reach) -> tuple[Places, Bools]:
-        """The largest place that is no more than v + `reach`."""
+    def _at_most(self, column: pa.Array, offset: Offset) -> tuple[Places, Bools]:
+        """The largest place that is no more than v + `offset`."""
         if pa.types.is_floating(self.kind):
-            return reals(column) + float(reach), _all(column)  # type: ignore[arg-type]
+            return reals(column) + float(offset), _all(column)  # type: ignore[arg-type]
         if pa.types.is_decimal(self.kind):
-            value, unit = _at_one_scale(column, self.kind.scale, _exact(reach))
+            value, unit = _at_one_scale(column, self.kind.scale, _exact(offset))
             return self._rounded_down(value // unit), _all(column)
-        place, below, above = _moved(whole(column), self._steps(reach))
+        place, below, above = _moved(whole(column), self._steps(offset))
         return np.where(above, _MOST, place), ~below
 
-    def _steps(self, reach: Reach) -> int:
-        """A reach in whole places: what is left over reaches no further place."""
-        if isinstance(reach, dt.timedelta):
+    def _steps(self, offset: Offset) -> int:
+        """An offset in whole places, rounded down."""
+        if isinstance(offset, dt.timedelta):
             is_date = pa.types.is_date(self.kind)
-            return reach // (dt.timedelta(days=1) if is_date else dt.timedelta(microseconds=1))
-        return math.floor(reach)
+            return offset // (dt.timedelta(days=1) if is_date else dt.timedelta(microseconds=1))
+        return math.floor(offset)
 
     def _rounded_up(self, value: Any) -> Any:
         if not self._has_ranks:
@@ -159,9 +159,9 @@ def _at_one_scale(column: pa.Array, scale: int, by: Decimal) -> tuple[Any, int]:
     return unscaled(column) * 10 ** (finest - own) + move, unit
 
 
-def _exact(reach: Reach) -> Decimal:
-    assert not isinstance(reach, dt.timedelta)
-    return Decimal(reach)
+def _exact(offset: Offset) -> Decimal:
+    assert not isinstance(offset, dt.timedelta)
+    return Decimal(offset)
 
 
 def _within_digits(value: Any) -> Ints:

@@ -199,26 +199,26 @@ def _check_range(span: Range, events: t.StructType, table: pa.Schema, name: str)
             todo="Cast it, or join by rm.keys.",
         )
     if isinstance(span, Between):
-        _check_reach(span, kind, is_time)
+        _check_offsets(span, kind, is_time)
 
 
-def _check_reach(span: Between, kind: t.DataType, is_time: bool) -> None:
-    """A reach that the column's type can be added to without rounding or guessing."""
+def _check_offsets(span: Between, kind: t.DataType, is_time: bool) -> None:
+    """Offsets that the column's type can be added to without rounding or guessing."""
     for end in ("lower", "upper"):
-        reach = getattr(span, end)
-        if isinstance(reach, dt.timedelta) != is_time:
+        offset = getattr(span, end)
+        if isinstance(offset, dt.timedelta) != is_time:
             todo = "Give a length of time, as in '5 minutes'." if is_time else "Give a number."
-        elif isinstance(kind, t.DateType) and reach % dt.timedelta(days=1):
+        elif isinstance(kind, t.DateType) and offset % dt.timedelta(days=1):
             todo = "Give whole days, or cast both columns to timestamp."
-        elif types.family(kind) == "integer" and reach != int(reach):
+        elif types.family(kind) == "integer" and offset != int(offset):
             todo = "Give a whole number, or cast both columns to double."
-        elif isinstance(kind, t.DecimalType) and isinstance(reach, float):
+        elif isinstance(kind, t.DecimalType) and isinstance(offset, float):
             todo = "Give a Decimal or a whole number, or cast both columns to double."
         else:
             continue
         raise ConditionError(
             WHERE,
-            f"between({end}={reach!r}) does not go with {span.right!r}, which is "
+            f"between({end}={offset!r}) does not go with {span.right!r}, which is "
             f"{kind.simpleString()}",
             todo=todo,
         )

@@ -101,14 +101,14 @@ def _sought(
 
 
 def bounds(values: pa.Array, lower: Any, upper: Any) -> tuple[pa.Array, pa.Array]:
-    """The ends of [v - lower, v + upper] in the type of `values`; null where nothing can lie.
+    """The ends of [v + lower, v + upper] in the type of `values`; null where nothing can lie.
 
     Floats are added as doubles; all other types exactly, and an end beyond what the type holds
     is its last value.
 
     Examples
     --------
-    >>> low, high = bounds(pa.array([5, 2**63 - 1, None]), 10, 1)
+    >>> low, high = bounds(pa.array([5, 2**63 - 1, None]), -10, 1)
     >>> low.to_pylist(), high.to_pylist()
     ([-5, 9223372036854775797, None], [6, 9223372036854775807, None])
     """
@@ -116,7 +116,7 @@ def bounds(values: pa.Array, lower: Any, upper: Any) -> tuple[pa.Array, pa.Array
     if pa.types.is_floating(kind):
         numbers = values.to_numpy(zero_copy_only=False)
         with np.errstate(over="ignore"):  # infinite then, which is an end like any other
-            low, high = numbers - float(lower), numbers + float(upper)
+            low, high = numbers + float(lower), numbers + float(upper)
         return pa.array(low, kind, from_pandas=True), pa.array(high, kind, from_pandas=True)
     if pa.types.is_decimal(kind):
         return _decimal_bounds(values, lower, upper)
@@ -125,12 +125,12 @@ def bounds(values: pa.Array, lower: Any, upper: Any) -> tuple[pa.Array, pa.Array
     return low.cast(kind), high.cast(kind)
 
 
-def _whole(reach: Any, kind: pa.DataType) -> int:
-    """How far to look, in units of `kind`."""
-    if not isinstance(reach, dt.timedelta):
-        return int(reach)
+def _whole(offset: Any, kind: pa.DataType) -> int:
+    """An offset in units of `kind`."""
+    if not isinstance(offset, dt.timedelta):
+        return int(offset)
     one = dt.timedelta(days=1) if pa.types.is_date(kind) else dt.timedelta(microseconds=1)
-    return reach // one
+    return offset // one
 
 
 def _whole_bounds(values: pa.Array, lower: int, upper: int) -> tuple[pa.Array, pa.Array]:
@@ -138,7 +138,7 @@ def _whole_bounds(values: pa.Array, lower: int, upper: int) -> tuple[pa.Array, p
     lows: list[int | None] = []
     highs: list[int | None] = []
     for value in values.to_pylist():
-        low, high = (None, None) if value is None else (value - lower, value + upper)
+        low, high = (None, None) if value is None else (value + lower, value + upper)
         if low is None or high is None or low > limits.max or high < limits.min:
             low = high = None
         else:
@@ -149,7 +149,7 @@ def _whole_bounds(values: pa.Array, lower: int, upper: int) -> tuple[pa.Array, p
 
 
 def _decimal_bounds(values: pa.Array, lower: Any, upper: Any) -> tuple[pa.Array, pa.Array]:
-    lows = [None if v is None else _EXACT.subtract(v, lower) for v in values.to_pylist()]
+    lows = [None if v is None else _EXACT.add(v, lower) for v in values.to_pylist()]
     highs = [None if v is None else _EXACT.add(v, upper) for v in values.to_pylist()]
     return pa.array(lows, pa.decimal256(76, 38)), pa.array(highs, pa.decimal256(76, 38))
 

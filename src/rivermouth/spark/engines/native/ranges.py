@@ -44,7 +44,7 @@ from rivermouth.spark.engines.native.rows import (
     sure,
 )
 from rivermouth.spark.validation.join_table import WHERE, Join
-from rivermouth.spec.conditions import Between, Reach
+from rivermouth.spec.conditions import Between, Offset
 
 _STEPS, _VALUES = "steps", "values"
 _DIGITS = 18  # of a decimal that fits a long
@@ -210,14 +210,14 @@ def _value(join: Join) -> Sql:
 
 
 def _bound(join: Join, span: Between, end: str) -> Sql:
-    """The event's value less `lower`, or more `upper`.
+    """The event's value plus one of the offsets.
 
     Whole numbers stop where longs do; null where nothing can lie beyond the bound.
     """
-    value, reach = hidden("value"), getattr(span, end)
+    value, offset = hidden("value"), getattr(span, end)
     if isinstance(join.events[span.left].dataType, (t.FloatType, t.DoubleType)):
-        return f"({value} {'-' if end == 'lower' else '+'} {number(float(reach))})"
-    step = _whole(join, reach) * (-1 if end == "lower" else 1)
+        return f"({value} + {number(float(offset))})"
+    step = _whole(join, offset)
     moved = f"try_add({value}, {_long(step)})"
     if (step > 0) == (end == "lower"):
         return moved
@@ -229,13 +229,13 @@ def _long(value: int) -> Sql:
     return f"bigint('{max(_LEAST, min(_MOST, value))}')"
 
 
-def _whole(join: Join, reach: Reach) -> int:
-    """A reach in the unit of `_value`."""
+def _whole(join: Join, offset: Offset) -> int:
+    """An offset in the unit of `_value`."""
     assert join.range is not None
-    if isinstance(reach, dt.timedelta):
+    if isinstance(offset, dt.timedelta):
         is_date = isinstance(join.events[join.range.left].dataType, t.DateType)
-        return reach // dt.timedelta(days=1) if is_date else reach // dt.timedelta(microseconds=1)
-    return int(Decimal(reach).scaleb(_scale(join)))
+        return offset // dt.timedelta(days=1) if is_date else offset // dt.timedelta(microseconds=1)
+    return int(Decimal(offset).scaleb(_scale(join)))
 
 
 def _scale(join: Join) -> int:
@@ -245,12 +245,12 @@ def _scale(join: Join) -> int:
     if not isinstance(ours, t.DecimalType):
         return 0
     theirs = join.table.field(join.range.right).type
-    reaches = (
+    offsets = (
         [Decimal(join.range.lower), Decimal(join.range.upper)]  # type: ignore[arg-type]
         if isinstance(join.range, Between)
         else []
     )
-    behind = [-int(reach.as_tuple().exponent) for reach in reaches]
+    behind = [-int(offset.as_tuple().exponent) for offset in offsets]
     scale = max(ours.scale, theirs.scale, *behind, 0)
     before = max(ours.precision - ours.scale, theirs.precision - theirs.scale)
     if before + scale > _DIGITS:

@@ -42,9 +42,14 @@ spark.stop()
 def pytest_configure(config: pytest.Config) -> None:
     """One temporary folder for the run and all programs it starts, removed when it succeeds.
 
-    Queries that are killed, JVMs and servers leave files behind; they do so in here.
+    Queries that are killed, JVMs and servers leave files behind; they do so in here. In memory
+    where there is room: most of a small micro-batch is Spark waiting for the disk.
     """
-    folder = tempfile.mkdtemp(prefix="rm-tests-")  # short: PostgreSQL's sockets live below it
+    memory = "/dev/shm"
+    roomy = os.path.isdir(memory) and shutil.disk_usage(memory).free > 8 << 30
+    # a short name: PostgreSQL's sockets live below it, and its user must be able to pass
+    folder = tempfile.mkdtemp(prefix="rm-tests-", dir=memory if roomy else None)
+    os.chmod(folder, 0o755)
     os.environ["TMPDIR"] = tempfile.tempdir = folder
 
 

@@ -1,6 +1,7 @@
 """Routing in Spark: the same rows whichever way events go, and rules that follow a stream."""
 
 import functools
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -162,3 +163,16 @@ def test_what_cannot_be_routed_is_said_at_definition(events, table):
     for wrong in ({"threshold": 0}, {"cycle": 0}, {"weight": "time"}, {"partitions": 0}):
         with pytest.raises(DefinitionError, match=r"^by_hotspot: "):
             rm.by_hotspot(**wrong)
+
+
+def test_a_cluster_needs_a_folder_for_the_rules(events, table, monkeypatch):
+    cluster = SimpleNamespace(conf={"spark.master": "spark://host:7077"})
+    monkeypatch.setattr(type(events["batch"]), "sparkSession", cluster)
+    for cache in (rm.incremental(), rm.external(), rm.full()):
+        with pytest.raises(DefinitionError) as error:
+            one_how(events["batch"], table, ON["asof"], "inner", cache, rm.by_hotspot(partitions=2))
+        assert str(error.value) == (
+            "join_table: no folder is given, and the workers of 'spark://host:7077' may be on "
+            "several hosts. Give one that all of them reach, as in "
+            "routing=rm.by_hotspot(path='/shared/routing')."
+        )

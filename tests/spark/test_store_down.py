@@ -87,7 +87,7 @@ def test_a_stream_that_may_miss_goes_on_and_counts(spark, clicks, server, tmp_pa
     users = rm.tables.postgres(server.url, "users", connect_timeout="2 seconds")
     named = rm.join_table(
         clicks, users, on=rm.keys("uid"), how="left",
-        cache=rm.incremental(attempts=1, when_down="miss"),
+        cache=rm.incremental(attempts=1, on_unavailable="miss"),
     )  # fmt: skip
     server.stop()
     try:

@@ -69,7 +69,7 @@ def test_an_incremental_cache_is_bounded_even_if_nothing_is_said():
         ({"policy": "fifo"}, "'fifo' is not a policy"),
         ({"rows": 0}, "rows is 0"),
         ({"attempts": 0}, "attempts is 0"),
-        ({"when_down": "drop"}, "when_down is 'drop'"),
+        ({"on_unavailable": "drop"}, "on_unavailable is 'drop'"),
         ({"bytes": "many"}, "'many' is not a size"),
         ({"ttl": "-1 second"}, "not longer than nothing"),
     ],

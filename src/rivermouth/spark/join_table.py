@@ -146,7 +146,8 @@ def _routed(
         return partitions
     path = routing.path or (cache.path if isinstance(cache, Full) else None)
     name = digest(identity(table=join.source.identity, on=join.on, partitions=partitions))
-    return Hotspots(routing, partitions, f"{_place(events, path)}/routing-{name}")
+    folder = _place(events, path, "routing=rm.by_hotspot(path='/shared/routing')")
+    return Hotspots(routing, partitions, f"{folder}/routing-{name}")
 
 
 def _check_buckets(join: Join, plan: Plan | None, is_frame: bool) -> None:
@@ -221,19 +222,19 @@ def _external(events: DataFrame, join: Join, plan: Plan | None, routed: Routed) 
 
 
 def _folder(events: DataFrame, cache: Full) -> str:
-    return _place(events, cache.path)
+    return _place(events, cache.path, "cache=rm.full(path='/shared/snapshots')")
 
 
-def _place(events: DataFrame, path: str | None) -> str:
-    """Where files go: the user's place, or a temporary one where all workers are here."""
+def _place(events: DataFrame, path: str | None, example: str) -> str:
+    """Where files go: the user's folder, or a temporary one where all workers are on this host."""
     if path is not None:
         return located(path)
     master = events.sparkSession.conf.get("spark.master", "")
     if not str(master).startswith("local"):
         raise DefinitionError(
             WHERE,
-            f"snapshots have no place, and the workers of {master!r} may be on several hosts",
-            todo="Give one that all of them reach, as in cache=rm.full(path='/shared/snapshots').",
+            f"no folder is given, and the workers of {master!r} may be on several hosts",
+            todo=f"Give one that all of them reach, as in {example}.",
         )
     folder = Path(tempfile.gettempdir()) / f"rivermouth-{uuid.uuid4().hex}"
     atexit.register(shutil.rmtree, folder, ignore_errors=True)

@@ -11,7 +11,7 @@ from rivermouth.spec.durations import Duration, positive_seconds
 
 IndexName = Literal["cells", "kd", "rtree", "tree", "sorted", "skiplist", "ideal_skiplist"]
 Policy = Literal["lru", "s3fifo"]
-WhenDown = Literal["fail", "miss"]
+OnUnavailable = Literal["fail", "miss"]
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Incremental:
     missing_ttl: float | None
     policy: Policy
     attempts: int
-    when_down: WhenDown
+    on_unavailable: OnUnavailable
 
 
 Cache = Full | Incremental | External
@@ -50,6 +50,7 @@ _MOST_BUCKETS = 512  # files that the one who cuts a table has open at a time
 
 
 def full(
+    *,
     refresh: Duration | None = None,
     max_age: Duration | None = None,
     path: str | None = None,
@@ -101,6 +102,7 @@ def full(
 
 
 def incremental(
+    *,
     rows: int | None = None,
     bytes: int | str | None = None,  # noqa: A002  (what it bounds)
     ttl: Duration | None = None,
@@ -108,7 +110,7 @@ def incremental(
     missing_ttl: Duration | None = "1 minute",
     policy: Policy = "s3fifo",
     attempts: int = 5,
-    when_down: WhenDown = "fail",
+    on_unavailable: OnUnavailable = "fail",
 ) -> Incremental:
     """Keep what was asked for lately; ask the table's store for the rest, once per batch.
 
@@ -131,7 +133,7 @@ def incremental(
         "s3fifo", which lets keys asked for only once leave first.
     attempts
         How often the store is asked before it counts as down, with growing pauses between.
-    when_down
+    on_unavailable
         "fail": the query fails, to be started again. "miss": the records whose keys are not
         kept count as having found nothing, and the metrics count them.
 
@@ -145,9 +147,11 @@ def incremental(
         raise DefinitionError(
             where, f"{policy!r} is not a policy", todo=f"Use one of {list(get_args(Policy))}."
         )
-    if when_down not in get_args(WhenDown):
+    if on_unavailable not in get_args(OnUnavailable):
         raise DefinitionError(
-            where, f"when_down is {when_down!r}", todo=f"Use one of {list(get_args(WhenDown))}."
+            where,
+            f"on_unavailable is {on_unavailable!r}",
+            todo=f"Use one of {list(get_args(OnUnavailable))}.",
         )
     for name, count in (("rows", rows), ("attempts", attempts)):
         if count is not None and count < 1:
@@ -161,7 +165,7 @@ def incremental(
         positive_seconds(missing_ttl, where="incremental(missing_ttl=)"),
         policy,
         attempts,
-        when_down,
+        on_unavailable,
     )
 
 

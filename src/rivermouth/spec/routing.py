@@ -51,6 +51,7 @@ def by_hash(partitions: int | None = None) -> ByHash:
 
 
 def by_hotspot(
+    *,
     threshold: float = 0.1,
     cycle: int = 100_000,
     sample: int = 10_000,

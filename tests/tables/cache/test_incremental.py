@@ -332,16 +332,16 @@ def test_a_store_that_stays_away_is_a_clear_failure():
         TableUnavailable,
         match=r"memory: asking for 2 keys failed 3 times within 0\.\d s; the last error is: "
         r"memory: it is down\. Wait\. Mend the store and start the query again, it goes on where "
-        r"it was; or let incremental\(\) have more attempts=, or when_down='miss'\.",
+        r"it was; or let incremental\(\) have more attempts=, or on_unavailable='miss'\.",
     ):
         ask(cache, 1, 2)
     source.weather.fails = 0
     assert ask(cache, 1, 2) == [["v1"], ["v2"]]
 
 
-def test_when_down_is_miss_records_go_on_without_rows_and_are_counted():
+def test_on_unavailable_miss_records_go_on_without_rows_and_are_counted():
     source = table_of(1, 2)
-    cache = cache_for(source, rm.keys("k"), LEFT, attempts=2, when_down="miss")
+    cache = cache_for(source, rm.keys("k"), LEFT, attempts=2, on_unavailable="miss")
     ask(cache, 1)
     source.weather.fails = 99
     assert ask(cache, 1, 2, 2) == [["v1"], [], []]
@@ -355,19 +355,19 @@ def test_a_store_that_is_known_to_be_down_costs_no_more_pauses():
     source.weather.fails = 99
     pauses = []
     asking = Asking(source.name, 3, sleep=pauses.append)
-    cache = cache_for(source, rm.keys("k"), LEFT, asking=asking, when_down="miss")
+    cache = cache_for(source, rm.keys("k"), LEFT, asking=asking, on_unavailable="miss")
     ask(cache, 1)
     assert (len(pauses), len(source.weather.asked)) == (2, 3)
     ask(cache, 1)
     assert (len(pauses), len(source.weather.asked)) == (2, 4)
 
 
-@pytest.mark.parametrize("when_down", ["fail", "miss"])
+@pytest.mark.parametrize("on_unavailable", ["fail", "miss"])
 @pytest.mark.parametrize("kind", [TableMissing, TableInvalid])
-def test_what_waiting_cannot_mend_is_raised_at_once(kind, when_down):
+def test_what_waiting_cannot_mend_is_raised_at_once(kind, on_unavailable):
     source = table_of(1)
     source.weather.fails, source.weather.error = 1, kind("memory", "it is no more")
-    cache = cache_for(source, rm.keys("k"), LEFT, when_down=when_down)
+    cache = cache_for(source, rm.keys("k"), LEFT, on_unavailable=on_unavailable)
     with pytest.raises(kind, match="it is no more"):
         ask(cache, 1)
     assert len(source.weather.asked) == 1

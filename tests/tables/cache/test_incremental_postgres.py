@@ -81,7 +81,10 @@ def test_a_server_that_stops_and_comes_back_costs_no_record(server):
 
 
 def test_a_server_that_stays_away_is_named_and_its_password_is_not(server):
-    failing, missing = cache_on(server, attempts=2), cache_on(server, attempts=2, when_down="miss")
+    failing, missing = (
+        cache_on(server, attempts=2),
+        cache_on(server, attempts=2, on_unavailable="miss"),
+    )
     assert ask(missing, 1) == expected(1)
     server.stop()
     try:
@@ -134,7 +137,7 @@ def test_a_table_that_vanishes_is_an_error_at_once(server):
 def test_a_table_that_loses_a_column_is_an_error_at_once(server):
     with connected(server) as connection:
         connection.execute("CREATE TABLE losing AS SELECT * FROM items LIMIT 10")
-        cache = cache_on(server, "losing", attempts=50, when_down="miss")
+        cache = cache_on(server, "losing", attempts=50, on_unavailable="miss")
         connection.execute("ALTER TABLE losing DROP COLUMN name")
     with pytest.raises(TableInvalid, match="losing"):
         ask(cache, 2)

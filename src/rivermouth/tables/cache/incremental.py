@@ -204,7 +204,7 @@ class IncrementalCache:
         Raises
         ------
         TableUnavailable
-            If the store did not answer and ``when_down`` is "fail".
+            If the store did not answer and ``on_unavailable`` is "fail".
         TableError
             If the table is not what it was.
         """
@@ -324,7 +324,7 @@ class IncrementalCache:
         )
 
     def _may_miss(self, error: Exception) -> bool:
-        return isinstance(error, TableUnavailable) and self._settings.when_down == "miss"
+        return isinstance(error, TableUnavailable) and self._settings.on_unavailable == "miss"
 
     def _met(self, lookup: Lookup, located: Located) -> Rows:
         """The rows that each record meets, gathered from the chunks."""

@@ -88,5 +88,5 @@ class Asking:
             f"asking for {what} failed {times} within {time.perf_counter() - began:.1f} s",
             there=f"the last error is: {error}",
             todo="Mend the store and start the query again, it goes on where it was; or let "
-            "incremental() have more attempts=, or when_down='miss'.",
+            "incremental() have more attempts=, or on_unavailable='miss'.",
         )

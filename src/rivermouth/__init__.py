@@ -10,7 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rivermouth import tables, testing
+    from rivermouth import errors, tables, testing
     from rivermouth.errors import RivermouthError
     from rivermouth.observe import plot
     from rivermouth.observe.metrics import metrics
@@ -95,6 +95,7 @@ _HOMES = {
     **dict.fromkeys(("sliding", "tumbling"), "rivermouth.spec.windows"),
 }
 _ROOMS = {
+    "errors": "rivermouth.errors",
     "plot": "rivermouth.observe.plot",
     "tables": "rivermouth.tables",
     "testing": "rivermouth.testing",
@@ -117,6 +118,7 @@ __all__ = [
     "disjoint",
     "dwithin",
     "equals",
+    "errors",
     "exact",
     "external",
     "fixed",

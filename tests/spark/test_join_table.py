@@ -130,6 +130,39 @@ def test_columns_are_chosen_renamed_or_all_but_those_of_the_condition(events, ta
     assert join(how="semi").columns == join(how="anti").columns == given
 
 
+@pytest.mark.parametrize("engine", ["batch", "stream"])
+@pytest.mark.parametrize("plan", ["workers", "native"])
+@pytest.mark.parametrize("suffixes", [("", "_t"), ("_e", ""), ("_e", "_t")])
+def test_suffixes_tell_columns_of_one_name_apart(
+    suffixes, plan, engine, events, event_rows, table, table_rows
+):
+    on = PLACES["dwithin, points"]
+    brought = {"id": "name", "KEY": "k", "v": "v"}
+    joined = rm.join_table(
+        events[engine], table, on=on, how="left", columns=brought, suffixes=suffixes, plan=plan
+    )
+    ours, theirs = suffixes
+    names = [f"id{ours}", f"key{ours}", "x", "y", "a", f"id{theirs}", f"KEY{theirs}", "v"]
+    assert joined.columns == names
+    unique = {f"_{new}": old for new, old in brought.items()}
+    truth = oracle.join_table(event_rows, table_rows, on=on, how="left", columns=unique)
+    assert_same_rows(rows(joined), [dict(zip(names, row.values(), strict=True)) for row in truth])
+
+
+def test_the_distances_have_the_name_that_nearest_gives_them(events, event_rows, table, table_rows):
+    on = rm.nearest(rm.point("x", "y"), rm.point("u", "v"), k=2, name="far")
+    joined = rm.join_table(events["batch"], table, on=on, columns={"distance": "name"})
+    truth = oracle.join_table(event_rows, table_rows, on=on, columns={"distance": "name"})
+    found = [{**row, "far": round(row["far"], 6)} for row in rows(joined)]
+    assert_same_rows(found, [{**row, "far": round(row["far"], 6)} for row in truth])
+    moved = rm.join_table(
+        joined, table, on=rm.nearest(rm.point("x", "y"), rm.point("u", "v"), name="FAR"),
+        columns=[], suffixes=("", "_again"),
+    )  # fmt: skip
+    assert moved.columns == [*joined.columns, "FAR_again"]
+    assert {row["FAR_again"] for row in rows(moved)} != {None}
+
+
 def test_sparks_own_geometry_goes_in_and_out(spark, table, table_rows):
     wkb = shapely.Point(3, 3).wkb
     frame = spark.createDataFrame([(1, wkb), (2, None)], "id int, w binary")
@@ -175,7 +208,7 @@ def test_sparks_own_geometry_goes_in_and_out(spark, table, table_rows):
         ),
         (
             {"on": rm.keys({"id": "name"})},
-            "join_table: equal compares 'id' (bigint) with 'name' of places.parquet (string). "
+            "join_table: keys compares 'id' (bigint) with 'name' of places.parquet (string). "
             "Cast one of them, as in events.withColumn('id', F.col('id').cast('string')).",
         ),
         (
@@ -186,7 +219,7 @@ def test_sparks_own_geometry_goes_in_and_out(spark, table, table_rows):
             {"on": rm.within("a", "b"), "columns": {"id": "name"}},
             "join_table: the result would have two columns 'id'; the events have "
             "['a', 'id', 'key', 'x', 'y'], the table brings ['id']. Choose or rename with "
-            'columns=["..."] or columns={"new": "old"}.',
+            'columns=["..."] or columns={"new": "old"}, or give suffixes=("", "_table").',
         ),
         (
             {"on": rm.within("a", "b"), "columns": "name"},
@@ -214,7 +247,29 @@ def test_sparks_own_geometry_goes_in_and_out(spark, table, table_rows):
             {"on": rm.within("a", "b"), "columns": {"ID": "name"}},
             "join_table: the result would have two columns 'ID'; the events have "
             "['a', 'id', 'key', 'x', 'y'], the table brings ['ID']. Choose or rename with "
-            'columns=["..."] or columns={"new": "old"}.',
+            'columns=["..."] or columns={"new": "old"}, or give suffixes=("", "_table").',
+        ),
+        (
+            {"on": rm.nearest("a", "b", name="x"), "columns": []},
+            "join_table: the result would have two columns 'x'; the events have "
+            "['a', 'id', 'key', 'x', 'y'], the table brings ['x']. Choose or rename with "
+            'columns=["..."] or columns={"new": "old"}, name the distances with '
+            'rm.nearest(name=...), or give suffixes=("", "_table").',
+        ),
+        (
+            {"on": rm.within("a", "b"), "suffixes": ("_x", "_x")},
+            "join_table: suffixes is ('_x', '_x'). "
+            'Give two different texts, as in suffixes=("", "_right").',
+        ),
+        (
+            {
+                "on": rm.within("a", "b"),
+                "columns": {"id": "name", "id_t": "k"},
+                "suffixes": ("", "_t"),
+            },
+            "join_table: the result would have two columns 'id_t'; the events have "
+            "['a', 'id', 'key', 'x', 'y'], the table brings ['id', 'id_t']. Choose or rename with "
+            'columns=["..."] or columns={"new": "old"}, or give suffixes=("", "_table").',
         ),
         (
             {"table": "places.parquet", "on": rm.within("a", "b")},

@@ -42,8 +42,8 @@ def meeting(
     brought = tuple(columns.items())
     window = TIME if isinstance(when, Windows) else None
     output = result_schema(
-        left, right, brought,
-        distance=isinstance(place, Nearest), window=window, late_rows=late_rows,
+        left, right, brought, distance=place.name if isinstance(place, Nearest) else None,
+        window=window, late_rows=late_rows,
     )  # fmt: skip
     late = microseconds(lateness, where="test") if isinstance(lateness, str) else lateness
     return Meeting(

@@ -228,7 +228,7 @@ def _join(
     inputs = asked.arrow(0), asked.arrow(1)
     arrow = result_schema(
         *inputs, asked.columns,
-        distance=isinstance(asked.place, Nearest),
+        distance=asked.place.name if isinstance(asked.place, Nearest) else None,
         window=inputs[0].field(asked.time[0]).type if isinstance(when, Windows) else None,
         late_rows=late == "rows",
     )  # fmt: skip

@@ -24,6 +24,7 @@ from rivermouth.spark.engines.workers import (
     join_in_workers,
 )
 from rivermouth.spark.validation.join_table import WHERE, Columns, How, Join, check
+from rivermouth.spark.validation.names import Suffixes
 from rivermouth.spec.caches import Cache, External, Full, Incremental
 from rivermouth.spec.conditions import Condition
 from rivermouth.spec.identity import digest, identity
@@ -42,6 +43,7 @@ def join_table(
     on: Condition,
     how: How = "inner",
     columns: Columns = None,
+    suffixes: Suffixes = None,
     cache: Cache | None = None,
     routing: Routing | None = None,
     plan: Plan | None = None,
@@ -65,8 +67,10 @@ def join_table(
         events that match, once each. "anti": events that match nothing.
     columns
         What to bring from the table: names, or {new name: name in the table}. None: all columns
-        but the geometry and the equality columns that `on` names. A name that the events have
-        already is an error.
+        but the geometry and the equality columns that `on` names.
+    suffixes
+        What is appended to the names that both sides have, the events' and the table's, as in
+        ``("", "_zone")``. None: such a name is an error.
     cache
         ``rm.full(...)`` (the default): the whole table in a snapshot. ``rm.incremental(...)``:
         the keys that were asked for lately. ``rm.external()``: the table's store answers.
@@ -82,8 +86,8 @@ def join_table(
     Returns
     -------
     DataFrame
-        The events' columns, those brought from the table, and ``distance`` for `nearest`. An
-        event that matches several rows comes out several times.
+        The events' columns, those brought from the table, and for `nearest` the distances
+        (``distance``, or its `name`). An event that matches several rows comes out several times.
 
     Notes
     -----
@@ -92,10 +96,17 @@ def join_table(
     or NaN keys match nothing: left and anti joins keep them, and the query's metrics count them.
     """
     _check_sides(events, table)
-    cache = Full() if cache is None else cache
-    join = check(events.schema, table, on=on, how=how, columns=columns)
+    join = check(events.schema, table, on=on, how=how, columns=columns, suffixes=suffixes)
     if plan not in (None, "workers", "native"):
         raise PlanError(WHERE, f"plan is {plan!r}", todo="Use 'workers', 'native' or None.")
+    joined = _joined(events, join, Full() if cache is None else cache, routing, plan)
+    return joined if list(join.names) == join.output.names else joined.toDF(*join.names)
+
+
+def _joined(
+    events: DataFrame, join: Join, cache: Cache, routing: Routing | None, plan: Plan | None
+) -> DataFrame:
+    """The join by its cache and plan."""
     routed = None if routing is None else _routed(events, join, cache, routing, plan)
     if isinstance(cache, External):
         return _external(events, join, plan, routed)
@@ -107,7 +118,7 @@ def join_table(
             f"cache is {cache!r}",
             todo="Use rm.full(...), rm.incremental(...) or rm.external().",
         )
-    is_frame = isinstance(table, FrameTable)
+    is_frame = isinstance(join.source, FrameTable)
     if cache.buckets is not None:
         _check_buckets(join, plan, is_frame)
         return join_in_buckets(events, join, cache, cache.buckets, _folder(events, cache))

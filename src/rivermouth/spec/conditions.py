@@ -152,13 +152,14 @@ class Near(Condition):
 
 @dataclass(frozen=True)
 class Nearest(Condition):
-    """The `k` nearest rows, no farther than `limit` where there is one."""
+    """The `k` nearest rows, no farther than `limit` if given; `name` is the distances' column."""
 
     left: Geometry
     right: Geometry
     k: int
     metric: Metric
     limit: float | None
+    name: str = "distance"
 
     def __post_init__(self) -> None:
         _check_places("nearest", self.left, self.right)
@@ -216,7 +217,7 @@ def _told(search: Place | Range) -> tuple[str, str]:
             return str(left), f"{predicate} {right}" + (f" ({pattern})" if pattern else "")
         case Near(left, right, limit, metric):
             return str(left), f"at most {limit:g}{_UNIT[metric]} from {right}"
-        case Nearest(left, right, k, metric, None):
+        case Nearest(left, right, k, metric, limit=None):
             return str(left), f"{k} nearest {right}, {metric}"
         case Nearest(left, right, k, metric, limit):
             return str(left), f"{k} nearest {right}, at most {limit:g}{_UNIT[metric]}"
@@ -460,11 +461,23 @@ def nearest(
     metric: Metric = "planar",
     distance: float | None = None,
     meters: float | None = None,
+    name: str = "distance",
 ) -> Nearest:
-    """The `k` rows of the table nearest to each event; adds a column ``distance``.
+    """The `k` rows of the table nearest to each event; adds a column of distances.
 
-    Rows equally far are taken in the table's row order. `distance` or `meters` is an optional
-    cut-off, included; ``meters=`` implies ``metric="sphere"``, whose distances are in metres.
+    Rows at the same distance are taken in the table's row order.
+
+    Parameters
+    ----------
+    k
+        How many rows, at most.
+    metric
+        "planar", in the coordinates' unit, or "sphere": great circles in metres between points of
+        longitude and latitude in degrees.
+    distance, meters
+        An optional cut-off, included; ``meters=`` implies ``metric="sphere"``.
+    name
+        The column of distances in the result.
     """
     limit, _ = _bound("nearest", distance, meters)
     if k < 1:
@@ -477,7 +490,11 @@ def nearest(
         raise ConditionError(
             "nearest", "distance= is planar, the metric is 'sphere'", todo="Use meters=."
         )
-    return Nearest(a, b, int(k), "sphere" if meters is not None else metric, limit)
+    if not (isinstance(name, str) and name):
+        raise ConditionError(
+            "nearest", f"name is {name!r}", todo="Give the distance column's name, or leave it out."
+        )
+    return Nearest(a, b, int(k), "sphere" if meters is not None else metric, limit, name)
 
 
 def _bound(where: str, distance: float | None, meters: float | None) -> tuple[float | None, Metric]:

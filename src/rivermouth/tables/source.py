@@ -73,7 +73,7 @@ class Queryable(Source, Protocol):
         """The rows that match each record, by one statement.
 
         `left` holds the records' columns that the condition names. Gives the record's number
-        for each row, and the rows with these columns (and ``distance`` for `nearest`).
+        for each row, and the rows with these columns; for `nearest` a last one, of distances.
         """
         ...
 

@@ -117,12 +117,12 @@ def _met(
     found: Sequence[tuple[Row, float | None]] = matches(row, there, on)
     if how == "left" and not found:
         found = [({}, None)]
-    is_nearest = isinstance(split(on).place, Nearest)
+    place = split(on).place
     return [
         {
             **row,
             **{new: other.get(old) for new, old in brought.items()},
-            **({"distance": distance} if is_nearest else {}),
+            **({place.name: distance} if isinstance(place, Nearest) else {}),
             **bounds,
         }
         for other, distance in found

@@ -223,8 +223,8 @@ def _together(
     event: Row, row: Row, brought: Mapping[str, str], on: Condition, distance: float | None
 ) -> Row:
     new = {name: row.get(old) for name, old in brought.items()}
-    if isinstance(split(on)[1], Nearest):
-        new["distance"] = distance
+    if isinstance(place := split(on).place, Nearest):
+        new[place.name] = distance
     if clash := sorted(event.keys() & new.keys()):
         raise ColumnError(
             "oracle.join_table",

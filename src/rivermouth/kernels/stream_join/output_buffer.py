@@ -11,7 +11,6 @@ import pyarrow as pa
 from rivermouth.kernels.spatial.geometry import Floats
 from rivermouth.kernels.state.pair_encoding import folded
 from rivermouth.kernels.stream_join.query import (
-    DISTANCE,
     ENDS,
     KIND,
     LEFT,
@@ -22,6 +21,7 @@ from rivermouth.kernels.stream_join.query import (
 )
 from rivermouth.kernels.stream_join.row_block import Run
 from rivermouth.kernels.stream_join.times import Windows
+from rivermouth.spec.conditions import Nearest
 
 Ints = npt.NDArray[np.int64]
 
@@ -63,7 +63,8 @@ class Output:
         """Joined rows; of each, the distance and the start of the window, where there are such."""
         if not len(li):
             return
-        besides = {} if distance is None else {DISTANCE: pa.array(distance)}
+        place = self._meeting.place
+        besides = {place.name: pa.array(distance)} if isinstance(place, Nearest) else {}
         if len(li) >= _REPEATS * (len(left) + len(right)):
             yield self._folded(left, li, right, ri, besides | self._told(len(li), starts))
             return

@@ -14,7 +14,6 @@ from rivermouth.spec.conditions import INVERSE, Geometry, Keys, Near, Nearest, P
 LEFT, RIGHT = 0, 1
 
 KIND, SIDE = "kind", "side"
-DISTANCE = "distance"
 STARTS, ENDS = "window_start", "window_end"
 #: what a routed row has besides its own columns: 0 at home, 1 and more for its copies elsewhere,
 #: less than 0 (`routing.LONE`) for a left row that nothing can match
@@ -120,7 +119,7 @@ def result_schema(
     right: pa.Schema,
     columns: tuple[tuple[str, str], ...],
     *,
-    distance: bool = False,
+    distance: str | None = None,
     window: pa.DataType | None = None,
     late_rows: bool = False,
 ) -> pa.Schema:
@@ -135,7 +134,7 @@ def result_schema(
             *told,
             *left,
             *(right.field(old).with_name(new) for new, old in columns),
-            *([(DISTANCE, pa.float64())] if distance else []),
+            *([(distance, pa.float64())] if distance is not None else []),
             *bounds,
         ]
     )

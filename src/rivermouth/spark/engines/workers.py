@@ -27,8 +27,9 @@ from rivermouth.spark import types
 from rivermouth.spark.engines import partitioning
 from rivermouth.spark.engines.hotspots import Hotspots, Watched
 from rivermouth.spark.engines.stateless import Step, run
-from rivermouth.spark.validation.join_table import DISTANCE, WHERE, Join
+from rivermouth.spark.validation.join_table import WHERE, Join
 from rivermouth.spec.caches import Full, Incremental
+from rivermouth.spec.conditions import Nearest
 from rivermouth.tables.cache import snapshot
 from rivermouth.tables.cache.incremental import HELD, Wanted, shared
 from rivermouth.tables.cache.snapshot_store import Version
@@ -228,9 +229,12 @@ class _FromStore:
             watch = time.perf_counter()
             left = {name: batch.column(name) for name in self._join.left_columns}
             li, rows = self._source.lookup(self._join.on, columns, left)
+            distance = None
+            if isinstance(self._join.place, Nearest):
+                distance = rows.column(rows.num_columns - 1).to_numpy()
+                rows = rows.remove_column(rows.num_columns - 1)
             check_unchanged(rows, self._join.table, columns, table=self._source.name)
             table = {name: rows.column(name).combine_chunks() for name in rows.column_names}
-            distance = table[DISTANCE].to_numpy() if self._join.with_distance else None
             aside = reject_counts(
                 self._join.equal, self._join.place, left,
                 srid=self._join.srid, span=self._join.range,
@@ -263,8 +267,7 @@ def _joined(
     join: Join, batch: pa.RecordBatch, pairs: Pairs, table: dict[str, pa.Array]
 ) -> pa.RecordBatch:
     """The result's columns, in the types Spark expects of those brought from the table."""
-    distance = DISTANCE if join.with_distance else None
-    result = assemble(batch, pairs, join.how, table, join.columns, distance=distance)
+    result = assemble(batch, pairs, join.how, table, join.columns, distance=join.distance)
     for added in join.added:
         expected = types.to_arrow(added.dataType, where=WHERE, column=added.name)
         if result[added.name].type != expected:

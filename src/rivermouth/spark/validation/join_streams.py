@@ -11,7 +11,7 @@ from pyspark.sql import types as t
 
 from rivermouth.errors import ColumnError, ConditionError, DefinitionError, missing_column
 from rivermouth.kernels.spatial.strtree import may_be_disjoint
-from rivermouth.kernels.stream_join.query import DISTANCE, ENDS, KIND, SIDE, STARTS
+from rivermouth.kernels.stream_join.query import ENDS, KIND, SIDE, STARTS
 from rivermouth.spark import types
 from rivermouth.spark.validation.join_table import Columns, brought
 from rivermouth.spec.conditions import (
@@ -97,7 +97,7 @@ class Asked:
             *(t.StructField(new, right[old].dataType) for new, old in self.columns),
         ]
         if isinstance(self.place, Nearest):
-            fields.append(t.StructField(DISTANCE, t.DoubleType()))
+            fields.append(t.StructField(self.place.name, t.DoubleType()))
         if windows:
             fields += [t.StructField(name, self.kind) for name in (STARTS, ENDS)]
         return t.StructType([t.StructField(f.name, f.dataType, True) for f in fields])

@@ -13,6 +13,7 @@ from pyspark.sql import types as t
 
 from rivermouth.errors import ColumnError, ConditionError, DefinitionError, missing_column
 from rivermouth.spark import types
+from rivermouth.spark.validation.names import Suffixes, result_names
 from rivermouth.spec.caches import Full
 from rivermouth.spec.conditions import (
     Between,
@@ -34,7 +35,6 @@ How = Literal["inner", "left", "semi", "anti"]
 Columns = Sequence[str] | Mapping[str, str] | None
 
 WHERE = "join_table"
-DISTANCE = "distance"
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,11 @@ class Join:
     table
         The table's schema.
     columns
-        What is brought from the table: (name in the result, name in the table). None for semi
-        and anti.
+        What is brought from the table: (unique name, name in the table). None for semi and anti.
+    distance
+        The unique name of the column of distances, where the result has one.
+    names
+        The names of the result's columns.
     since
         When the join was defined, in seconds since 1970.
     """
@@ -68,17 +71,14 @@ class Join:
     events: t.StructType
     table: pa.Schema
     columns: tuple[tuple[str, str], ...]
+    distance: str | None
+    names: tuple[str, ...]
     since: float
 
     @property
     def on(self) -> Condition:
         """The condition as it was written."""
         return combine(self.equal, self.range if self.place is None else self.place)
-
-    @property
-    def with_distance(self) -> bool:
-        """Whether the result has a column of distances."""
-        return isinstance(self.place, Nearest) and self.how in ("inner", "left")
 
     @property
     def left_columns(self) -> tuple[str, ...]:
@@ -127,17 +127,23 @@ class Join:
         ]
         return [
             *brought,
-            *([t.StructField(DISTANCE, t.DoubleType())] if self.with_distance else []),
+            *([t.StructField(self.distance, t.DoubleType())] if self.distance is not None else []),
         ]
 
     @property
     def output(self) -> t.StructType:
-        """The schema of the result."""
+        """The schema of the result, before its columns have their final `names`."""
         return t.StructType([*self.events.fields, *self.added])
 
 
 def check(
-    events: t.StructType, source: Source, *, on: Condition, how: str, columns: Columns
+    events: t.StructType,
+    source: Source,
+    *,
+    on: Condition,
+    how: str,
+    columns: Columns,
+    suffixes: Suffixes,
 ) -> Join:
     """The join, or the first thing that is wrong with it."""
     if how not in get_args(How):
@@ -161,9 +167,22 @@ def check(
             f"columns= has no meaning with how={how!r}",
             todo="Leave it out: none are brought.",
         )
-    join = Join(equal, place, span, cast(How, how), source, events, table, bring, time.time())
-    _check_clashes(join)
-    return join
+    distances = [place.name] if isinstance(place, Nearest) and how in ("inner", "left") else []
+    left, right = result_names(
+        WHERE, events.names, [*(new for new, _ in bring), *distances], suffixes,
+        sides=("the events have", "the table brings"),
+        todo='Choose or rename with columns=["..."] or columns={"new": "old"}'
+        + (", name the distances with rm.nearest(name=...)" if distances else "")
+        + ', or give suffixes=("", "_table").',
+    )  # fmt: skip
+    # a name that an event's column gives up for one with a suffix is not unique before that
+    ours = {name.casefold() for name in events.names}
+    unique = [f"_rivermouth_{name}" if name.casefold() in ours else name for name in right]
+    return Join(
+        equal, place, span, cast(How, how), source, events, table,
+        tuple((new, old) for new, (_, old) in zip(unique, bring, strict=False)),
+        unique[-1] if distances else None, (*left, *right), time.time(),
+    )  # fmt: skip
 
 
 def _check_keys(equal: Keys, events: t.StructType, table: pa.Schema, name: str) -> None:
@@ -318,20 +337,3 @@ def brought(
         if old not in names:
             raise missing_column(where, old, names, side=side, by="columns")
     return tuple(pairs)
-
-
-def _check_clashes(join: Join) -> None:
-    names = [field.name for field in join.added]
-    ours = {name.casefold() for name in join.events.names}  # Spark does not tell cases apart
-    folded = [name.casefold() for name in names]
-    clash = sorted(name for name in names if name.casefold() in ours) or sorted(
-        name for name in names if folded.count(name.casefold()) > 1
-    )
-    if clash:
-        raise ColumnError(
-            WHERE,
-            f"the result would have two columns {clash[0]!r}",
-            there=f"the events have {sorted(join.events.names)}, the table brings {sorted(names)}",
-            todo='Choose or rename with columns=["..."] or columns={"new": "old"}'
-            + (", or rename the events' column." if clash[0] == DISTANCE else "."),
-        )

@@ -102,7 +102,7 @@ def walk(
     said, seen, clocks, waits = [output.schema.empty_table()], [], [], []
     for part, newest in _steps(rows, book.times(rows), by_second):
         stepper = AggregateStepper(book, slack, output)
-        for table in stepper.step(store, Arrivals(((part,),), (newest,), newest), hint):
+        for table in stepper.process(store, Arrivals(((part,),), (newest,), newest), hint):
             said.append(table)
             seen.append(np.full(table.num_rows, newest))
         clocks.append(newest)

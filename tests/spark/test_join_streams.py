@@ -343,7 +343,8 @@ def test_a_silent_side_holds_nobody_up_for_longer_than_it_may(spark, tmp_path):
     right = stream(spark, "x double | y double | at timestamp\n9 | 9 | 2026-01-01 11:00:00")
     idle = rm.join_interval(
         left, right, on=NEAR, time="at", between=("-1 minute", "1 minute"), how="left",
-        columns={"seen": "at"}, lateness="0 seconds", idle="1 second", grid=rm.grid(buckets=2),
+        columns={"seen": "at"}, lateness="0 seconds", idle_timeout="1 second",
+        grid=rm.grid(buckets=2),
     )  # fmt: skip
     query = (
         idle.writeStream.format("memory").queryName("silent")

@@ -49,7 +49,7 @@ def stepped(
         stepper = AggregateStepper(book, slack, output)
         side = (batch,) if batch.num_rows else ()
         arrivals = Arrivals((side,), (newest,), number, (), last and batch is batches[-1])
-        tables = list(stepper.step(store, arrivals, {} if forgetful else hint))
+        tables = list(stepper.process(store, arrivals, {} if forgetful else hint))
         whole = pa.concat_tables([output.schema.empty_table(), *tables])
         kind = np.asarray(whole.column("kind").to_pylist(), dtype=object)
         found.rows.append(whole.filter(pa.array(kind == "row")))

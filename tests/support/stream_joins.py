@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from rivermouth.kernels.skew.salting import Crowds, Learning
 from rivermouth.kernels.state.bucketing import Packer, Routed, arrivals
-from rivermouth.kernels.state.pair_encoding import unfolded
+from rivermouth.kernels.state.pair_encoding import unpacked
 from rivermouth.kernels.stream_join.processor import MeetingStepper
 from rivermouth.kernels.stream_join.query import Meeting, result_schema
 from rivermouth.kernels.stream_join.routing import MeetingRouter, routing
@@ -84,7 +84,7 @@ class Buckets:
             router = self._router(side, batch)
             routed = router.route(batch, now)
             if newest is not None:
-                routed = Routed(routed.rows, routed.bucket, newest, routed.aside)
+                routed = Routed(routed.rows, routed.bucket, newest, routed.rejected)
             for bucket, message in (*packer.add(routed), *packer.end(router.note())):
                 inbox[bucket].append(message)
         rows = []
@@ -95,8 +95,8 @@ class Buckets:
             stepper = MeetingStepper(self.asked, self.routing, bucket, learning)
             found = arrivals(messages, sides=2, now=now, last=last)
             hint = {} if forget else self.hints[bucket]
-            for table in stepper.step(self.stores[bucket], found, hint):
-                for batch in unfolded(table, self.asked.output):
+            for table in stepper.process(self.stores[bucket], found, hint):
+                for batch in unpacked(table, self.asked.output):
                     assert batch.schema == self.asked.output
                     rows += batch.to_pylist()
             self.hints[bucket] = hint

@@ -16,7 +16,7 @@ from rivermouth.kernels.aggregation.processor import ROW, AggregateStepper
 from rivermouth.kernels.aggregation.routing import AggregateRouter
 from rivermouth.kernels.aggregation.state import FORMAT
 from rivermouth.spark import types
-from rivermouth.spark.engines.stateful import Operator, Side, buckets_of, run
+from rivermouth.spark.engines.stateful import Input, Operator, bucket_count, run
 from rivermouth.spec import summaries as names
 from rivermouth.spec.durations import Duration, microseconds, positive_seconds
 from rivermouth.spec.identity import identity, text_v1
@@ -35,8 +35,8 @@ def aggregate(
     *,
     slack: Slack | None = None,
     late: Late = "rows",
-    ahead: Duration = "1 hour",
-    idle: Duration | None = None,
+    max_future: Duration = "1 hour",
+    idle_timeout: Duration | None = None,
     buckets: int | None = None,
 ) -> DataFrame:
     """The windows of `summary`, each answered once it has waited as long as `slack` says.
@@ -59,10 +59,10 @@ def aggregate(
         "rows": records that are late, too far ahead or without a time come as rows, too, told
         apart by a first column ``kind``; ``rm.late`` takes them out. "count": they are only
         counted, in the query's metrics, and the result has no such columns.
-    ahead
+    max_future
         A record whose time is farther ahead of the wall clock is set aside: one clock that is
         wrong would make all others late. Times without a zone may be 14 hours farther ahead.
-    idle
+    idle_timeout
         Close all windows when no record has come for so long. None: windows wait for records. It
         needs timers of Spark, with which an ``availableNow`` query does not end.
     buckets
@@ -95,11 +95,11 @@ def aggregate(
     output = _output(events.schema, book, late)
     record = pa.struct(list(kinds.items())) if late == "rows" else None
     arrow = Output.of(book, record).schema
-    count = buckets_of(events.sparkSession, buckets) if summary.by else 1
-    far = microseconds(ahead, where="aggregate(ahead=)")
+    count = bucket_count(events.sparkSession, buckets, where=WHERE) if summary.by else 1
+    far = microseconds(max_future, where="aggregate(max_future=)")
     if kinds[summary.time].tz is None:
         far += _ZONES
-    silent = positive_seconds(idle, where="aggregate(idle=)")
+    silent = positive_seconds(idle_timeout, where="aggregate(idle_timeout=)")
     wait = None if silent is None else round(silent * 1e6)
 
     # another promise can go on from the same state, if what is kept of windows is the same
@@ -110,7 +110,7 @@ def aggregate(
         return AggregateStepper(book, slack, Output(arrow), wait)
 
     return run(
-        [Side(events, lambda: AggregateRouter(summary, columns, count, far))],
+        [Input(events, lambda: AggregateRouter(summary, columns, count, far))],
         Operator(WHERE, make, output, arrow, count, state, state_v1, silent),
     )
 

@@ -12,7 +12,7 @@ from rivermouth.kernels.stream_join.processor import FORMAT, MeetingStepper
 from rivermouth.kernels.stream_join.query import Meeting, result_schema
 from rivermouth.kernels.stream_join.routing import MeetingRouter, Routing, routing
 from rivermouth.kernels.stream_join.times import Interval, Windows
-from rivermouth.spark.engines.stateful import Operator, Side, batch_number, buckets_of, run
+from rivermouth.spark.engines.stateful import Input, Operator, batch_number, bucket_count, run
 from rivermouth.spark.validation.join_streams import (
     Asked,
     How,
@@ -47,8 +47,8 @@ def join_interval(
     columns: Columns = None,
     lateness: Lateness = None,
     late: Late = "count",
-    ahead: Duration = "1 hour",
-    idle: Duration | None = None,
+    max_future: Duration = "1 hour",
+    idle_timeout: Duration | None = None,
     grid: Grid | None = None,
 ) -> DataFrame:
     """Pairs of rows of two streams that are near each other in space and in time.
@@ -85,10 +85,10 @@ def join_interval(
         "count": late rows and those set aside are counted, in the query's metrics. "rows": they
         come in the result, too, told apart by a first column ``kind`` ("row", "late", "future",
         "set aside") and ``side`` ("left", "right"); `rm.late` takes them out.
-    ahead
+    max_future
         A row whose time is farther ahead of the wall clock is set aside: one clock that is wrong
         would make all other rows late. Times without a zone may be 14 hours farther ahead.
-    idle
+    idle_timeout
         A side that is silent for so long no longer holds up the other; when both are, all that is
         waited for is told. None: a silent side stops the clock. It needs timers of Spark, with
         which an ``availableNow`` query does not end.
@@ -122,7 +122,7 @@ def join_interval(
     """
     where = "join_interval"
     asked = check(where, left, right, on=on, time=time, how=how, columns=columns, late=late)
-    return _join(asked, _interval(where, between), lateness, late, ahead, idle, grid)
+    return _join(asked, _interval(where, between), lateness, late, max_future, idle_timeout, grid)
 
 
 def join_window(
@@ -137,8 +137,8 @@ def join_window(
     early: bool = False,
     lateness: Lateness = None,
     late: Late = "count",
-    ahead: Duration = "1 hour",
-    idle: Duration | None = None,
+    max_future: Duration = "1 hour",
+    idle_timeout: Duration | None = None,
     grid: Grid | None = None,
 ) -> DataFrame:
     """Pairs of rows of two streams that are near each other in space and share a window.
@@ -148,7 +148,7 @@ def join_window(
 
     Parameters
     ----------
-    left, right, on, time, columns, lateness, late, ahead, idle, grid
+    left, right, on, time, columns, lateness, late, max_future, idle_timeout, grid
         As in `join_interval`; ``rm.nearest`` means the nearest among the window's right rows.
     window
         ``rm.tumbling("10 minutes")`` or ``rm.sliding("10 minutes", every="1 minute")``: the start
@@ -182,7 +182,7 @@ def join_window(
             todo="Leave early= out, or ask with rm.dwithin.",
         )
     when = Windows(window.size_us, window.every_us, bool(early))
-    return _join(asked, when, lateness, late, ahead, idle, grid)
+    return _join(asked, when, lateness, late, max_future, idle_timeout, grid)
 
 
 def _interval(where: str, between: tuple[Duration, Duration]) -> Interval:
@@ -214,13 +214,13 @@ def _join(
     when: Interval | Windows,
     lateness: Lateness,
     late: Late,
-    ahead: Duration,
-    idle: Duration | None,
+    max_future: Duration,
+    idle_timeout: Duration | None,
     grid: Grid | None,
 ) -> DataFrame:
     grid = _checked(grid or Grid(), asked)
-    silent = positive_seconds(idle, where=f"{asked.where}(idle=)")
-    far = microseconds(ahead, where=f"{asked.where}(ahead=)")
+    silent = positive_seconds(idle_timeout, where=f"{asked.where}(idle_timeout=)")
+    far = microseconds(max_future, where=f"{asked.where}(max_future=)")
     if isinstance(asked.kind, t.TimestampNTZType):
         far += _ZONES
     schema = asked.output(windows=isinstance(when, Windows), late_rows=late == "rows")
@@ -237,7 +237,7 @@ def _join(
         lateness_of(asked, lateness), grid.bin_us or when.bin, asked.srid,
         None if silent is None else round(silent * 1e6), late == "rows",
     )  # fmt: skip
-    buckets = buckets_of(asked.frames[0].sparkSession, grid.buckets)
+    buckets = bucket_count(asked.frames[0].sparkSession, grid.buckets, where=asked.where)
     dealt = routing(meeting, buckets, cell=grid.cell, spread=grid.spread)
     crowding = _crowding(asked, grid, dealt)
     return run(
@@ -265,13 +265,13 @@ def _side(
     frame: DataFrame,
     rows: pa.Schema,
     crowding: Crowding | None,
-) -> Side:
+) -> Input:
     def made() -> MeetingRouter:
         batch = batch_number()
         crowds = None if crowding is None or batch is None else crowding.before(batch)
         return MeetingRouter(meeting, side, dealt, far, rows, crowds)
 
-    return Side(frame, made)
+    return Input(frame, made)
 
 
 def _crowding(asked: Asked, grid: Grid, dealt: Routing) -> Crowding | None:

@@ -252,7 +252,7 @@ def test_an_idle_bucket_closes_its_windows():
     def step(rows, newest, now):
         stepper = AggregateStepper(book, rm.fixed("0 seconds"), Output.of(book), idle=10)
         side = (rows,) if rows is not None else ()
-        return list(stepper.step(store, Arrivals((side,), (newest,), now), {}))
+        return list(stepper.process(store, Arrivals((side,), (newest,), now), {}))
 
     assert step(table, 0, 100) == []
     assert step(None, None, 109) == []

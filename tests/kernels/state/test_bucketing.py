@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rivermouth.kernels.keys import murmur
 from rivermouth.kernels.state.bucket_keys import bucket_keys
 from rivermouth.kernels.state.bucketing import Packer, Routed, arrivals
-from rivermouth.kernels.state.pair_encoding import folded, unfolded
+from rivermouth.kernels.state.pair_encoding import encoded, unpacked
 
 BUCKETS = 3
 
@@ -43,26 +43,26 @@ def test_each_row_reaches_its_bucket_once_and_in_order(tasks, held, data):
 
 
 def test_rows_that_cannot_be_processed_come_to_one_bucket_with_their_side():
-    aside = pa.record_batch({"number": [1], "reason": ["null_time"]})
+    rejected = pa.record_batch({"number": [1], "reason": ["null_time"]})
     packer = Packer(side=1, buckets=BUCKETS, task=0)
     nothing = routed([])
-    sent = [*packer.add(Routed(nothing.rows, nothing.bucket, None, aside)), *packer.end()]
+    sent = [*packer.add(Routed(nothing.rows, nothing.bucket, None, rejected)), *packer.end()]
     found = [
         arrivals([message for to, message in sent if to == bucket], sides=2, now=0, last=False)
         for bucket in range(BUCKETS)
     ]
-    assert [len(one.aside) for one in found] == [1, 0, 0]
-    side, rows = found[0].aside[0]
+    assert [len(one.rejected) for one in found] == [1, 0, 0]
+    side, rows = found[0].rejected[0]
     assert side == 1
     assert rows.to_pylist() == [{"number": 1, "reason": "null_time"}]
 
 
-def test_large_rows_are_unfolded_a_few_at_a_time():
+def test_large_rows_are_unpacked_a_few_at_a_time():
     shapes = pa.record_batch({"shape": [b"x" * (1 << 22), b"y" * (1 << 22)]})
     at = np.arange(100) % 2
-    table = pa.table({"shapes": folded(shapes, at), "number": np.arange(100)})
+    table = pa.table({"shapes": encoded(shapes, at), "number": np.arange(100)})
     wanted = pa.schema({"number": pa.int64(), "shape": pa.binary()})
-    batches = list(unfolded(table, wanted))
+    batches = list(unpacked(table, wanted))
     assert max(batch.nbytes for batch in batches) <= 1 << 27
     assert [row for batch in batches for row in batch.column("number").to_pylist()] == [*range(100)]
     assert {batch.column("shape")[0].as_py()[:1] for batch in batches} <= {b"x", b"y"}

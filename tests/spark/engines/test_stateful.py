@@ -1,4 +1,4 @@
-"""The stateful door: a running count per bucket stands for every operator behind it."""
+"""The stateful engine: a running count per bucket stands for every operator behind it."""
 
 from __future__ import annotations
 
@@ -38,27 +38,27 @@ class ByRest:
 
 
 class Counting:
-    """Says how many rows the bucket has had, and whether its hint agreed with its state."""
+    """Says how many rows the bucket has had, and whether its cache agreed with its state."""
 
     def __init__(self, bucket: int) -> None:
         self._bucket = bucket
 
-    def step(self, store, arrivals, hint):
+    def process(self, store, arrivals, cache):
         before = int(store.get("rows", b"0"))
-        assert hint.get("rows", before) == before
+        assert cache.get("rows", before) == before
         rows = before + sum(table.num_rows for side in arrivals.sides for table in side)
         newest = max((time for time in arrivals.newest if time is not None), default=None)
-        store["rows"], hint["rows"], self._rows = str(rows).encode(), rows, rows
+        store["rows"], cache["rows"], self._rows = str(rows).encode(), rows, rows
         yield pa.table([[self._bucket], [rows], [newest]], schema=ARROW)
 
     def report(self):
         return {"rows": self._rows}
 
 
-def counting(*frames, column="id", buckets=4, identity="count", idle=None):
-    sides = [stateful.Side(frame, lambda: ByRest(column, buckets)) for frame in frames]
+def counting(*frames, column="id", buckets=4, identity="count", idle_timeout=None):
+    sides = [stateful.Input(frame, lambda: ByRest(column, buckets)) for frame in frames]
     operator = stateful.Operator(
-        "counting", Counting, SCHEMA, ARROW, buckets, identity, identity, idle
+        "counting", Counting, SCHEMA, ARROW, buckets, identity, identity, idle_timeout
     )
     return stateful.run(sides, operator)
 
@@ -75,7 +75,7 @@ def drained(frame, checkpoint, *, spark):
     return query, sorted(map(tuple, spark.read.parquet(sink).collect()))
 
 
-def test_a_batch_frame_is_one_step_per_bucket(spark):
+def test_a_batch_frame_is_one_call_per_bucket(spark):
     rows = counting(spark.range(100), spark.range(50)).collect()
     assert sorted(map(tuple, rows)) == [(0, 38, 99), (1, 38, 99), (2, 37, 99), (3, 37, 99)]
 
@@ -130,10 +130,10 @@ def test_a_session_with_another_state_store_is_told_so(spark):
         counting(rates)
 
 
-def test_an_idle_bucket_takes_a_step_of_its_own(spark, tmp_path):
+def test_an_idle_bucket_is_processed_again(spark, tmp_path):
     source = rm.testing.replay(spark.range(40))
     query = (
-        counting(source, idle=0.5).writeStream.format("memory").queryName("idle")
+        counting(source, idle_timeout=0.5).writeStream.format("memory").queryName("idle")
         .option("checkpointLocation", str(tmp_path))
         .trigger(processingTime="200 milliseconds").start()
     )  # fmt: skip

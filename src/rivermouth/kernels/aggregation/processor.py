@@ -63,11 +63,11 @@ class AggregateStepper:
             **self._gauges,
         }
 
-    def step(
-        self, store: MutableMapping[str, bytes], arrivals: Arrivals, hint: dict[str, Any]
+    def process(
+        self, store: MutableMapping[str, bytes], arrivals: Arrivals, cache: dict[str, Any]
     ) -> Iterator[pa.Table]:
         """Take in what has arrived; give the windows that close, and what came too late."""
-        state = State(self._book, self._slack, store, hint)
+        state = State(self._book, self._slack, store, cache)
         tables = arrivals.sides[0]
         if tables:
             yield from self._take_in(state, pa.concat_tables(tables).combine_chunks())
@@ -111,7 +111,7 @@ class AggregateStepper:
 
     def _aside(self, arrivals: Arrivals) -> Iterator[pa.Table]:
         """The records that could not be taken in."""
-        for _, rows in arrivals.aside:
+        for _, rows in arrivals.rejected:
             reasons = rows.column(REASON).to_pylist()
             future = reasons.count(FUTURE)
             self._counts.update(rows_in=len(reasons), future=future)

@@ -44,15 +44,15 @@ class AggregateRouter:
         time = batch.column(self.summary.time)
         micros = time.cast(pa.timestamp("us", time.type.tz)).cast(pa.int64())
         usable = pc.fill_null(pc.less_equal(micros, now + self.ahead), False)
-        aside = None
+        rejected = None
         if not pc.all(usable).as_py() and batch.num_rows:
             reasons = pc.if_else(pc.is_null(time), NULL_TIME, FUTURE)
-            aside = batch.append_column(REASON, reasons).filter(pc.invert(usable))
+            rejected = batch.append_column(REASON, reasons).filter(pc.invert(usable))
             batch, micros = batch.filter(usable), micros.filter(usable)
         keys = [batch.column(name) for name in self.summary.by]
         newest = pc.max(micros).as_py()
         rows = batch.select(list(self.columns))
-        return Routed(rows, buckets(keys, batch.num_rows, self.count), newest, aside)
+        return Routed(rows, buckets(keys, batch.num_rows, self.count), newest, rejected)
 
 
 def bucket_count(summary: Summary, asked: int) -> int:

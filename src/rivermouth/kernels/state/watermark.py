@@ -1,60 +1,60 @@
-"""The clock of stateful operators: how far every side of a bucket has come in event time."""
+"""The watermark of stateful operators: the event time that every side of a bucket has reached."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from rivermouth.kernels.state.bucketing import latest
 
-#: later than every event time that is let in: what a clock shows when nothing more can come
+#: later than every admissible event time: the watermark when no more input is expected
 END = (1 << 63) - 1
 
 
 @dataclass(frozen=True)
-class Clock:
-    """How far each side has come, and when that was heard.
+class Watermarks:
+    """The watermark of each side, and when the side last had input.
 
     Parameters
     ----------
-    newest
-        The newest event time of each side, in microseconds since 1970; None before its first.
-    heard
-        The wall clock at which each side was last heard of.
+    times
+        The watermark of each side, in microseconds since 1970; None before its first row.
+    active
+        The wall clock at which each side last had input.
 
     Examples
     --------
-    >>> clock = Clock.of(2).hear([None, 7], now=1).hear([10, None], now=2)
-    >>> clock.time(), clock.time(idle=5, now=6), clock.time(idle=5, now=7)
+    >>> marks = Watermarks.of(2).advance([None, 7], now=1).advance([10, None], now=2)
+    >>> marks.lowest(), marks.lowest(idle_timeout=5, now=6), marks.lowest(idle_timeout=5, now=7)
     (7, 10, 9223372036854775807)
     """
 
-    newest: tuple[int | None, ...]
-    heard: tuple[int, ...]
+    times: tuple[int | None, ...]
+    active: tuple[int, ...]
 
     @classmethod
-    def of(cls, sides: int) -> Clock:
-        """The clock of so many sides, before anything has come."""
+    def of(cls, sides: int) -> Watermarks:
+        """The watermarks of so many sides, before any input."""
         return cls((None,) * sides, (0,) * sides)
 
-    def hear(self, newest: Sequence[int | None], *, now: int) -> Clock:
-        """The clock after a micro-batch whose newest event times are these."""
-        heard = tuple(
+    def advance(self, times: Sequence[int | None], *, now: int) -> Watermarks:
+        """The watermarks after a micro-batch that brings the sides to these times."""
+        active = tuple(
             now if new is not None or not before else before
-            for new, before in zip(newest, self.heard, strict=True)
+            for new, before in zip(times, self.active, strict=True)
         )
-        return replace(self, newest=tuple(map(latest, self.newest, newest)), heard=heard)
+        return Watermarks(tuple(map(latest, self.times, times)), active)
 
-    def time(self, *, idle: int | None = None, now: int = 0) -> int | None:
-        """The event time that every side has reached, None while one has not begun.
+    def lowest(self, *, idle_timeout: int | None = None, now: int = 0) -> int | None:
+        """The event time that every side has reached, None while one has had no input.
 
-        A side that has not been heard of for `idle` microseconds holds nobody up; when that is
-        so of all of them, nothing more is waited for and the clock shows `END`.
+        A side that has had no input for `idle_timeout` microseconds does not count; when that
+        holds for all of them, no more input is expected and the watermark is `END`.
         """
         waiting = [
-            newest
-            for newest, heard in zip(self.newest, self.heard, strict=True)
-            if idle is None or now - heard < idle
+            time
+            for time, active in zip(self.times, self.active, strict=True)
+            if idle_timeout is None or now - active < idle_timeout
         ]
         if not waiting:
             return END

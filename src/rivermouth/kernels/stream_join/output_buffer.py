@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rivermouth.kernels.spatial.geometry import Floats
-from rivermouth.kernels.state.pair_encoding import folded
+from rivermouth.kernels.state.pair_encoding import encoded
 from rivermouth.kernels.stream_join.query import (
     ENDS,
     KIND,
@@ -77,10 +77,10 @@ class Output:
     ) -> pa.Table:
         """Joined rows that repeat those of the sides many times: see `folding`."""
         self.rows += len(li)
-        columns = {_SIDES[LEFT]: folded(left.rows, li), **besides}
+        columns = {_SIDES[LEFT]: encoded(left.rows, li), **besides}
         if brought := dict(self._meeting.columns):
             rows = right.rows.select(list(brought.values())).rename_columns(list(brought))
-            columns[_SIDES[RIGHT]] = folded(rows, ri)
+            columns[_SIDES[RIGHT]] = encoded(rows, ri)
         return pa.table(columns)
 
     def left_unmatched(

@@ -21,7 +21,7 @@ from rivermouth.errors import StateError
 from rivermouth.kernels.skew.salting import Learning, Watch
 from rivermouth.kernels.state import watermark
 from rivermouth.kernels.state.bucketing import REASON, Arrivals
-from rivermouth.kernels.state.watermark import Clock
+from rivermouth.kernels.state.watermark import Watermarks
 from rivermouth.kernels.stream_join.output_buffer import Output
 from rivermouth.kernels.stream_join.pair_emitter import Answers, Fresh
 from rivermouth.kernels.stream_join.query import COPY, LEFT, RIGHT, Meeting
@@ -33,7 +33,7 @@ from rivermouth.kernels.stream_join.times import BEGIN, END, Windows
 #: raised when what a step keeps in the state changes its meaning
 FORMAT = 1
 _META = "meta"
-_HINT = "meeting"
+_CACHED = "stream_join"
 _SIDES = ("left", "right")
 
 
@@ -55,7 +55,7 @@ class Held:
         What is known of crowded spots; None where nothing was ever learned.
     """
 
-    clock: Clock
+    clock: Watermarks
     reached: int
     shelves: tuple[Shelf, Shelf]
     newest: int = BEGIN
@@ -85,9 +85,11 @@ class MeetingStepper:
         self._aside: Counter[str] = Counter()
         self._state: dict[str, Any] = {}
 
-    def step(self, store: Store, arrivals: Arrivals, hint: dict[str, Any]) -> Iterator[pa.Table]:
+    def process(
+        self, store: Store, arrivals: Arrivals, cache: dict[str, Any]
+    ) -> Iterator[pa.Table]:
         """Take in what has arrived and give what can be said now."""
-        held: Held = hint.pop(_HINT, None) or self._opened(store)
+        held: Held = cache.pop(_CACHED, None) or self._opened(store)
         self._check_dealt(held, arrivals)
         yield from self._rejected(arrivals)
         left = yield from self._admitted(arrivals.sides[LEFT], LEFT, held.reached)
@@ -103,7 +105,7 @@ class MeetingStepper:
         self._let_go(store, held, now)
         if not arrivals.last:
             self._save(store, held)
-            hint[_HINT] = held
+            cache[_CACHED] = held
 
     def report(self) -> dict[str, Any]:
         """The step's numbers, in the words of `rm.metrics`."""
@@ -117,7 +119,7 @@ class MeetingStepper:
     # -- what comes in
 
     def _rejected(self, arrivals: Arrivals) -> Iterator[pa.Table]:
-        for side, table in arrivals.aside:
+        for side, table in arrivals.rejected:
             rows = table.combine_chunks().to_batches()[0]
             self._counts["rows_in"] += len(rows)
             is_future = pc.equal(rows.column(REASON), FUTURE)
@@ -200,9 +202,9 @@ class MeetingStepper:
             None if time is None else time - late
             for time, late in zip(arrivals.newest, lateness, strict=True)
         ]
-        held.clock = held.clock.hear(newest, now=arrivals.now)
+        held.clock = held.clock.advance(newest, now=arrivals.now)
         held.newest = max([held.newest, *(time for time in arrivals.newest if time is not None)])
-        time = held.clock.time(idle=self._meeting.idle, now=arrivals.now)
+        time = held.clock.lowest(idle_timeout=self._meeting.idle, now=arrivals.now)
         if arrivals.last or time == watermark.END:
             # nobody is waited for; what may come yet must not be older than what was answered
             held.reached = max([held.reached, *self._newest(held.clock)])
@@ -210,11 +212,11 @@ class MeetingStepper:
         held.reached = max(held.reached, BEGIN if time is None else time)
         return held.reached
 
-    def _newest(self, clock: Clock) -> list[int]:
+    def _newest(self, clock: Watermarks) -> list[int]:
         """The newest time of each side that has begun."""
         return [
             time + late
-            for time, late in zip(clock.newest, self._meeting.lateness, strict=True)
+            for time, late in zip(clock.times, self._meeting.lateness, strict=True)
             if time is not None
         ]
 
@@ -226,7 +228,9 @@ class MeetingStepper:
         meta = json.loads(store[_META]) if _META in store else {"bins": [{}, {}]}
         left, right = (Shelf(self._meeting, side, book) for side, book in enumerate(meta["bins"]))
         begun = "newest" in meta
-        past = Clock(tuple(meta["newest"]), tuple(meta["heard"])) if begun else Clock.of(2)
+        past = (
+            Watermarks(tuple(meta["newest"]), tuple(meta["heard"])) if begun else Watermarks.of(2)
+        )
         watch = self._watch().restore(meta["watch"]) if "watch" in meta else None
         newest = meta.get("seen", max([BEGIN, *self._newest(past)]))
         return Held(past, meta.get("reached", BEGIN), (left, right), newest, watch)
@@ -235,8 +239,8 @@ class MeetingStepper:
         for shelf in held.shelves:
             shelf.save(store)
         meta = {
-            "newest": held.clock.newest,
-            "heard": held.clock.heard,
+            "newest": held.clock.times,
+            "heard": held.clock.active,
             "reached": held.reached,
             "seen": held.newest,
             "bins": [shelf.book() for shelf in held.shelves],

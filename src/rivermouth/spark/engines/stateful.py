@@ -1,11 +1,11 @@
-"""The stateful engine: rows packed by bucket, one step per bucket and micro-batch, durable state.
+"""The stateful engine: rows packed by bucket, one call per bucket and micro-batch, durable state.
 
-Each side's rows are packed in the tasks that read them (`kernels.state.bucketing`), all sides
-are united, and a small number of buckets, not one group per key, goes through
-``transformWithStateInPandas``. What a step emits comes out packed, too: its report is observed
-beside few messages instead of many rows, and the messages are unpacked by a last ``mapInArrow``.
-The state is Spark's: it is written and restored together with the checkpoint. On a batch frame
-the same step runs once per bucket over all of its rows, with a dict for its state.
+Each input's rows are packed in the tasks that read them (`kernels.state.bucketing`), all inputs are
+united, and a small number of buckets, not one group per key, goes through
+``transformWithStateInPandas``. Results leave packed, too: the metrics are observed beside few
+messages instead of many rows, and the messages are unpacked by a last ``mapInArrow``. The state is
+Spark's: it is written and restored together with the checkpoint. On a batch frame the same
+processor runs once per bucket over all of its rows, with a dict as its state.
 """
 
 from __future__ import annotations
@@ -32,10 +32,17 @@ from pyspark.sql.streaming.stateful_processor import (
     TimerValues,
 )
 
-from rivermouth.errors import SessionError, StateError
+from rivermouth.errors import DefinitionError, SessionError, StateError
 from rivermouth.kernels.state.bucket_keys import bucket_keys
-from rivermouth.kernels.state.bucketing import Packer, Router, Stepper, arrivals, decode, encode
-from rivermouth.kernels.state.pair_encoding import is_folded, unfolded
+from rivermouth.kernels.state.bucketing import (
+    BucketProcessor,
+    Packer,
+    Router,
+    arrivals,
+    decode,
+    encode,
+)
+from rivermouth.kernels.state.pair_encoding import is_encoded, unpacked
 from rivermouth.spark.engines import stateless
 from rivermouth.spark.runtime.freeze_gc import settle
 from rivermouth.spark.runtime.session import ROCKSDB
@@ -44,20 +51,20 @@ from rivermouth.spark.runtime.session import ROCKSDB
 FORMAT = 2
 _MOST_BUCKETS = 32
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
-_HEADER = "door"  # the name of the header in every checkpoint since the first version
-_BATCH = "streaming.sql.batchId"  # a property of Spark's tasks
+_HEADER = "door"  # the key of the header in every checkpoint since the first version
+_BATCH = "streaming.sql.batchId"  # a local property of Spark's tasks
 _PACKED = t.StructType(
     [t.StructField("bucket", t.LongType()), t.StructField("message", t.BinaryType())]
 )
-_SAID = t.StructType(
+_OUTPUT = t.StructType(
     [t.StructField("rows", t.BinaryType()), t.StructField("report", t.StringType())]
 )
 _OUT_ROWS = 1 << 16
 
 
 @dataclass(frozen=True)
-class Side:
-    """One input of a stateful operator: its frame, and how its rows find their buckets."""
+class Input:
+    """One input of a stateful operator: its frame, and what assigns its rows to buckets."""
 
     frame: DataFrame
     router: Callable[[], Router]
@@ -70,69 +77,76 @@ class Operator:
     Parameters
     ----------
     name
-        What it is called in metrics and errors.
-    make
-        Makes the step of one micro-batch in bucket number so-and-so.
+        Its name in metrics and errors.
+    processor
+        Creates the processor of a bucket, given by number, for one micro-batch.
     schema, arrow
-        The result's, in Spark's words and in Arrow's.
+        The result's schema, as Spark's and as Arrow's.
     buckets
-        How many there are; `buckets_of` chooses.
+        The number of buckets; see `bucket_count`.
     identity
         Tells this query's state from another's (`spec.identity`). A checkpoint whose state was
         written under another identity is an error.
     identity_v1
-        The text by which the first version told it; its state is read on.
-    idle
-        Seconds without input after which a bucket takes a step of its own, None for never.
+        The text that the first version wrote instead; its state is read, too.
+    idle_timeout
+        Seconds without input after which a bucket is processed again, None for never.
     """
 
     name: str
-    make: Callable[[int], Stepper]
+    processor: Callable[[int], BucketProcessor]
     schema: t.StructType
     arrow: pa.Schema
     buckets: int
     identity: str
     identity_v1: str
-    idle: float | None = None
+    idle_timeout: float | None = None
+
+    def header(self, version: int = FORMAT) -> dict[str, Any]:
+        """What the state says of the query that wrote it."""
+        made = {"meaning": self.identity_v1} if version == 1 else {"identity": self.identity}
+        return {"format": 1 if version == 1 else FORMAT, "buckets": self.buckets, **made}
 
 
-def buckets_of(spark: SparkSession, asked: int | None) -> int:
-    """How many buckets: what was asked for, or the session's shuffle partitions up to 32."""
-    if asked is not None:
-        return asked
-    return min(int(spark.conf.get("spark.sql.shuffle.partitions") or 1), _MOST_BUCKETS)
+def bucket_count(spark: SparkSession, buckets: int | None, *, where: str) -> int:
+    """The number of buckets asked for, or the session's shuffle partitions up to 32."""
+    if buckets is None:
+        return min(int(spark.conf.get("spark.sql.shuffle.partitions") or 1), _MOST_BUCKETS)
+    if buckets < 1:
+        raise DefinitionError(where, f"buckets is {buckets}", todo="Make it positive.")
+    return buckets
 
 
 def batch_number() -> int | None:
     """The number of the micro-batch that this task belongs to, None outside of a stream."""
     context = TaskContext.get()
-    said = context.getLocalProperty(_BATCH) if context else None
-    return None if said is None else int(said)
+    number = context.getLocalProperty(_BATCH) if context else None
+    return None if number is None else int(number)
 
 
-def run(sides: Sequence[Side], operator: Operator) -> DataFrame:
+def run(inputs: Sequence[Input], operator: Operator) -> DataFrame:
     """The operator's rows: in a stream as they become known, in batch all of them.
 
     Raises
     ------
     SessionError
-        When a side streams and the session keeps its state where this operator cannot.
+        When an input streams and the session's state store cannot hold this operator's state.
     """
     packed = reduce(
-        DataFrame.unionAll, (_packed(side, i, operator.buckets) for i, side in enumerate(sides))
+        DataFrame.unionAll, (_packed(one, i, operator.buckets) for i, one in enumerate(inputs))
     )
     grouped, arrow = packed.groupBy("bucket"), operator.arrow
     if packed.isStreaming:
         _check_provider(packed.sparkSession, operator.name)
-        said = grouped.transformWithStateInPandas(
-            _Buckets(operator, len(sides)),
-            _SAID,
+        output = grouped.transformWithStateInPandas(
+            _StatefulBuckets(operator, len(inputs)),
+            _OUTPUT,
             outputMode="Append",
-            timeMode="None" if operator.idle is None else "ProcessingTime",
+            timeMode="None" if operator.idle_timeout is None else "ProcessingTime",
         )
     else:
-        said = grouped.applyInArrow(_whole_bucket(operator, len(sides)), _SAID)
-    observed = said.observe(
+        output = grouped.applyInArrow(_batch_bucket(operator, len(inputs)), _OUTPUT)
+    observed = output.observe(
         stateless.report_name(operator.name), F.collect_list("report").alias(stateless.REPORTS)
     )
     return observed.filter(F.col("rows").isNotNull()).mapInArrow(
@@ -151,9 +165,9 @@ def _check_provider(spark: SparkSession, name: str) -> None:
         )
 
 
-def _packed(side: Side, number: int, buckets: int) -> DataFrame:
-    """The side's messages, each with the key of its bucket."""
-    make, keys = side.router, bucket_keys(buckets)
+def _packed(source: Input, number: int, buckets: int) -> DataFrame:
+    """The input's messages, each with the key of its bucket."""
+    make, keys = source.router, bucket_keys(buckets)
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
@@ -164,7 +178,7 @@ def _packed(side: Side, number: int, buckets: int) -> DataFrame:
         yield from _rows(packer.end(router.note()), keys)
         settle()
 
-    return side.frame.mapInArrow(work, _PACKED)
+    return source.frame.mapInArrow(work, _PACKED)
 
 
 def _rows(messages: Iterable[tuple[int, bytes]], keys: Sequence[int]) -> Iterator[pa.RecordBatch]:
@@ -178,27 +192,27 @@ def _now() -> int:
 
 
 def _unpack(arrow: pa.Schema) -> Callable[..., Iterator[pa.RecordBatch]]:
-    """What a task behind the state operator does: messages become rows again."""
+    """The task behind the state operator: messages become rows again."""
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for message in batch.column("rows"):
-                yield from unfolded(decode(message.as_buffer())[0], arrow)
+                yield from unpacked(decode(message.as_buffer())[0], arrow)
         settle()
 
     return work
 
 
-class _Buckets(StatefulProcessor):
-    """A step per bucket and micro-batch, over Spark's own state."""
+class _StatefulBuckets(StatefulProcessor):
+    """Runs the operator's processor over a bucket's state in Spark, once per micro-batch."""
 
-    def __init__(self, operator: Operator, sides: int) -> None:
-        self._operator, self._sides = operator, sides
+    def __init__(self, operator: Operator, inputs: int) -> None:
+        self._operator, self._inputs = operator, inputs
         self._numbers = {key: bucket for bucket, key in enumerate(bucket_keys(operator.buckets))}
-        self._name = uuid.uuid4().hex
+        self._id = uuid.uuid4().hex
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        """The state is one map from texts to bytes."""
+        """The state is one map from strings to bytes."""
         self._handle = handle
         self._store = _SparkStore(handle.getMapState("state", "name string", "value binary"))
 
@@ -208,10 +222,10 @@ class _Buckets(StatefulProcessor):
         rows: Iterator[pd.DataFrame],
         timerValues: TimerValues,  # noqa: N803
     ) -> Iterator[pd.DataFrame]:
-        """A step over what came for this bucket."""
-        yield from self._step(key, (message for frame in rows for message in frame["message"]))
-        if self._operator.idle is not None:
-            self._wait(self._operator.idle)
+        """Process this bucket's messages."""
+        yield from self._process(key, (message for frame in rows for message in frame["message"]))
+        if self._operator.idle_timeout is not None:
+            self._set_timer(self._operator.idle_timeout)
 
     def handleExpiredTimer(  # noqa: N802
         self,
@@ -219,80 +233,70 @@ class _Buckets(StatefulProcessor):
         timerValues: TimerValues,  # noqa: N803
         expiredTimerInfo: ExpiredTimerInfo,  # noqa: N803
     ) -> Iterator[pd.DataFrame]:
-        """A step over nothing: no side has been heard of for the stated time."""
-        yield from self._step(key, ())
+        """Process without input: none has come for the idle timeout."""
+        yield from self._process(key, ())
 
     def close(self) -> None:
-        """Nothing is held that Spark does not close; the task is over."""
+        """Spark closes what is open; the task is over."""
         settle()
 
-    def _step(self, key: Any, messages: Iterable[bytes]) -> Iterator[pd.DataFrame]:
+    def _process(self, key: Any, messages: Iterable[bytes]) -> Iterator[pd.DataFrame]:
         bucket, operator = self._numbers[int(key[0])], self._operator
         token = _checked_token(self._store, operator)
-        hint = _hints.take((self._name, bucket), token)
-        stepper = operator.make(bucket)
-        found = arrivals(messages, sides=self._sides, now=_now(), last=False)
-        for rows, report in _said(stepper.step(self._store, found, hint), stepper.report):
+        cache = _worker_caches.take((self._id, bucket), token)
+        processor = operator.processor(bucket)
+        found = arrivals(messages, sides=self._inputs, now=_now(), last=False)
+        for rows, report in _output(processor.process(self._store, found, cache), processor):
             yield pd.DataFrame({"rows": [rows], "report": [report]})
         token = uuid.uuid4().hex
-        self._store[_HEADER] = json.dumps({**_header(operator), "token": token}).encode()
-        _hints.put((self._name, bucket), token, hint)
+        self._store[_HEADER] = json.dumps({**operator.header(), "token": token}).encode()
+        _worker_caches.put((self._id, bucket), token, cache)
 
-    def _wait(self, idle: float) -> None:
-        """Have a step taken when so many seconds have passed since this one.
+    def _set_timer(self, seconds: float) -> None:
+        """Process again when so many seconds have passed without input.
 
-        From now on, not from the beginning of the micro-batch as Spark's time of it would have it:
-        a step that came earlier than that would find that the wait is not over.
+        They count from now, not from the beginning of the micro-batch as Spark's processing time
+        does: a timer that fired earlier would find the timeout not reached.
         """
         for timer in list(self._handle.listTimers()):
             self._handle.deleteTimer(timer)
-        self._handle.registerTimer(_now() // 1000 + int(idle * 1000) + 1)
+        self._handle.registerTimer(_now() // 1000 + int(seconds * 1000) + 1)
 
 
-def _whole_bucket(operator: Operator, sides: int) -> Callable[..., Iterator[pa.RecordBatch]]:
-    """What a bucket of a batch frame goes through: one step over all that there is."""
+def _batch_bucket(operator: Operator, inputs: int) -> Callable[..., Iterator[pa.RecordBatch]]:
+    """What processes a bucket of a batch frame: one call over all of its rows."""
     numbers = {key: bucket for bucket, key in enumerate(bucket_keys(operator.buckets))}
 
     def work(
         key: tuple[pa.Scalar, ...], batches: Iterator[pa.RecordBatch]
     ) -> Iterator[pa.RecordBatch]:
         messages = [message.as_buffer() for batch in batches for message in batch.column("message")]
-        stepper = operator.make(numbers[key[0].as_py()])
-        found = arrivals(messages, sides=sides, now=_now(), last=True)
-        for rows, report in _said(stepper.step({}, found, {}), stepper.report):
+        processor = operator.processor(numbers[key[0].as_py()])
+        found = arrivals(messages, sides=inputs, now=_now(), last=True)
+        for rows, report in _output(processor.process({}, found, {}), processor):
             columns = [pa.array([rows], pa.binary()), pa.array([report], pa.string())]
-            yield pa.RecordBatch.from_arrays(columns, _SAID.names)
+            yield pa.RecordBatch.from_arrays(columns, _OUTPUT.names)
 
     return work
 
 
-def _said(
-    tables: Iterable[pa.Table], report: Callable[[], dict[str, Any]]
+def _output(
+    tables: Iterable[pa.Table], processor: BucketProcessor
 ) -> Iterator[tuple[bytes | None, str | None]]:
-    """Rows and reports as `_SAID` has them: the tables in pieces, the report at the end."""
+    """The rows of `_OUTPUT`: the tables in pieces, then the processor's report."""
     for table in tables:
-        most = table.num_rows if is_folded(table.schema) else _OUT_ROWS
+        most = table.num_rows if is_encoded(table.schema) else _OUT_ROWS
         for begin in range(0, table.num_rows, most):
             yield encode(table.slice(begin, most).combine_chunks(), {}), None
-    yield None, json.dumps({"buckets": [report()]})
-
-
-def _header(operator: Operator) -> dict[str, Any]:
-    return {"format": FORMAT, "buckets": operator.buckets, "identity": operator.identity}
-
-
-def _header_v1(operator: Operator) -> dict[str, Any]:
-    return {"format": 1, "buckets": operator.buckets, "meaning": operator.identity_v1}
+    yield None, json.dumps({"buckets": [processor.report()]})
 
 
 def _checked_token(store: MutableMapping[str, bytes], operator: Operator) -> str | None:
-    """The token that the last step left in this state, None in a new one."""
+    """The token that the previous micro-batch left in this state, None in a new one."""
     if _HEADER not in store:
         return None
     found = json.loads(store[_HEADER])
-    token: str = found.pop("token")
-    expected = _header_v1(operator) if found["format"] == 1 else _header(operator)
-    for what, wanted in expected.items():
+    for what, wanted in operator.header(found["format"]).items():
         if found[what] != wanted:
             raise StateError(
                 operator.name,
@@ -302,11 +306,12 @@ def _checked_token(store: MutableMapping[str, bytes], operator: Operator) -> str
                 if what == "buckets"
                 else "Start with a new checkpoint folder.",
             )
+    token: str = found["token"]
     return token
 
 
 class _SparkStore(MutableMapping[str, bytes]):
-    """Spark's map state as the mapping that steps know."""
+    """Spark's map state as a Python mapping."""
 
     def __init__(self, state: Any) -> None:
         self._state = state
@@ -333,27 +338,27 @@ class _SparkStore(MutableMapping[str, bytes]):
         return bool(self._state.containsKey((name,)))
 
 
-class _Hints:
-    """What steps left for the next over the same state, as long as this worker lives.
+class _WorkerCaches:
+    """What processors left for the next call over the same state, while this worker lives.
 
-    Each is kept with the token that its step wrote into the state. A state that bears another
-    token was written by another worker, by a batch that ran again, or by another query.
+    Each is kept with the token that was written into the state at the same time. A state with
+    another token was written by another worker, by a batch that ran again, or by another query.
     """
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._kept: OrderedDict[tuple[str, int], tuple[str, dict[str, Any]]] = OrderedDict()
+        self._caches: OrderedDict[tuple[str, int], tuple[str, dict[str, Any]]] = OrderedDict()
 
-    def take(self, place: tuple[str, int], token: str | None) -> dict[str, Any]:
-        """The hint that goes with this state, or an empty one."""
-        known, hint = self._kept.pop(place, (None, {}))
-        return hint if token is not None and known == token else {}
+    def take(self, key: tuple[str, int], token: str | None) -> dict[str, Any]:
+        """The cache that belongs to this state, or an empty one."""
+        known, cache = self._caches.pop(key, (None, {}))
+        return cache if token is not None and known == token else {}
 
-    def put(self, place: tuple[str, int], token: str, hint: dict[str, Any]) -> None:
-        """Keep `hint` for the state that bears `token`."""
-        self._kept[place] = (token, hint)
-        while len(self._kept) > self._most:
-            self._kept.popitem(last=False)
+    def put(self, key: tuple[str, int], token: str, cache: dict[str, Any]) -> None:
+        """Keep `cache` for the state with this token."""
+        self._caches[key] = (token, cache)
+        while len(self._caches) > self._most:
+            self._caches.popitem(last=False)
 
 
-_hints = _Hints(most=128)
+_worker_caches = _WorkerCaches(most=128)

@@ -1,8 +1,7 @@
 import os
 
 from hypothesis import settings
-
-from support.servers import mariadb_url, postgres_url
+from tests.support.servers import mariadb_url, postgres_url
 
 __all__ = ["mariadb_url", "postgres_url"]
 

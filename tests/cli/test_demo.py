@@ -19,6 +19,7 @@ import pytest
 import shapely
 from matplotlib.image import imread
 from rich.console import Console
+from tests.support.browser import Browser, browser
 
 from rivermouth.cli import main
 from rivermouth.cli.demo.arrivals import Arrivals
@@ -28,7 +29,6 @@ from rivermouth.cli.demo.summing import Outcome
 from rivermouth.errors import SessionError
 from rivermouth.observe import plot
 from rivermouth.testing.city import city
-from support.browser import Browser, browser
 
 __all__ = ["browser"]
 COMMAND = "import sys; from rivermouth.cli import main; sys.exit(main())"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.support.histories import batch, earned, enriched, operator, placed
 
 from rivermouth.observe.advice import advice
 from rivermouth.observe.metrics import summarise
-from support.histories import batch, earned, enriched, operator, placed
 
 
 def said(*batches: dict[str, Any]) -> list[str]:

@@ -6,12 +6,12 @@ import os
 from pathlib import Path
 
 import pytest
+from tests.support.histories import PLACED, batch, begin, whole
 
 from rivermouth.errors import DefinitionError
 from rivermouth.observe import history
 from rivermouth.observe.history import Reader, Writer
 from rivermouth.observe.metrics import summarise
-from support.histories import PLACED, batch, begin, whole
 
 
 def test_what_was_written_is_read(tmp_path: Path) -> None:

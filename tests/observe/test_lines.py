@@ -6,10 +6,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from tests.support.histories import BEGIN, whole
 
 import rivermouth as rm
 from rivermouth.errors import DefinitionError
-from support.histories import BEGIN, whole
 
 
 def drawn(axes: object) -> dict[str, list[float]]:

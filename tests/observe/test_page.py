@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 import shapely
+from tests.support.browser import Browser, Page, browser
+from tests.support.histories import BEGIN, PLACED, batch, begin, placed, whole
 
 from rivermouth.observe import shapes
 from rivermouth.observe.history import Writer
 from rivermouth.observe.metrics import summarise
 from rivermouth.observe.server import Server
-from support.browser import Browser, Page, browser
-from support.histories import BEGIN, PLACED, batch, begin, placed, whole
 
 __all__ = ["browser"]
 pytestmark = pytest.mark.server

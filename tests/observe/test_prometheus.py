@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 
+from tests.support.histories import batch
+
 from rivermouth.observe import prometheus
 from rivermouth.observe.metrics import summarise
-from support.histories import batch
 
 LINE = re.compile(r'[a-z_]+\{(?:[a-z]+="(?:[^"\\\n]|\\["\\n])*",?)+\} -?[\d.]+(?:e-?\d+)?')
 

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.histories import batch, begin, whole
 
 from rivermouth.errors import DefinitionError
 from rivermouth.observe.metrics import summarise
 from rivermouth.observe.server import Server, is_ours
-from support.histories import batch, begin, whole
 
 
 @pytest.fixture

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.support.browser import Browser, browser
+from tests.support.histories import batch, whole
 
 from rivermouth.observe.metrics import summarise
 from rivermouth.observe.still import rows, still
-from support.browser import Browser, browser
-from support.histories import batch, whole
 
 __all__ = ["browser"]
 pytestmark = pytest.mark.server

@@ -105,7 +105,7 @@ def test_what_is_no_query_is_told_so() -> None:
 
 
 def test_a_finished_run_is_shown_by_another_process(tmp_path: Path) -> None:
-    from support.histories import whole
+    from tests.support.histories import whole
 
     whole(tmp_path / "run.jsonl")
     code = "import sys; from rivermouth.cli import main; sys.exit(main())"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 
 import pyarrow.parquet as pq
+from tests.support.stepping import stepped
 
 import rivermouth as rm
 from rivermouth.testing.disorder import Disorder, disordered
-from support.stepping import stepped
 
 BURSTY = Disorder(6_000, 1000.0, 10, 0.8, 7.0, 1.0, 100.0, 2.0, 2.0)
 

@@ -6,11 +6,11 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from tests.support.stores import store_of
 
 import rivermouth as rm
 from rivermouth.errors import PlanError
 from rivermouth.testing import assert_same_rows, oracle, replay, rows
-from support.stores import store_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.server]
 

@@ -10,12 +10,12 @@ import pyarrow as pa
 import pytest
 import shapely
 from pyspark.sql import functions as F
+from tests.support.shapes import pool
 
 import rivermouth as rm
 from rivermouth.errors import RivermouthError
 from rivermouth.testing import assert_same_rows, frame, replay, rows, stream
 from rivermouth.testing import meetings as oracle
-from support.shapes import pool
 
 pytestmark = pytest.mark.spark
 

@@ -9,11 +9,11 @@ import pytest
 import shapely
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from tests.support.shapes import pool
 
 import rivermouth as rm
 from rivermouth.errors import RivermouthError
 from rivermouth.testing import assert_same_rows, oracle, replay, rows
-from support.shapes import pool
 
 pytestmark = pytest.mark.spark
 

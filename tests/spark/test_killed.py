@@ -4,8 +4,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import shapely
-
-from support.killing import KILLS, kill_and_finish, output
+from tests.support.killing import KILLS, kill_and_finish, output
 
 pytestmark = pytest.mark.spark
 

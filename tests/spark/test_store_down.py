@@ -3,9 +3,9 @@
 import psycopg
 import pytest
 from pyspark.errors import StreamingQueryException
+from tests.support.servers import PASSWORD, postgres_server
 
 import rivermouth as rm
-from support.servers import PASSWORD, postgres_server
 
 pytestmark = [pytest.mark.spark, pytest.mark.server]
 

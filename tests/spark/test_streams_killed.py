@@ -6,11 +6,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.support.killing import KILLS, kill_and_finish, output
 
 import rivermouth as rm
 from rivermouth.tables.skew.salting_store import Crowding
 from rivermouth.testing.meetings import join_interval
-from support.killing import KILLS, kill_and_finish, output
 
 pytestmark = pytest.mark.spark
 

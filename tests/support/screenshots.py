@@ -9,8 +9,9 @@ import sys
 import time
 from pathlib import Path
 
+from tests.support.browser import Browser, chromium
+
 from rivermouth.observe.server import Server
-from support.browser import Browser, chromium
 
 SHOWN = "document.querySelectorAll('#tiles div').length > 0"
 #: the file's name, width, height, dark, whether the run to show is the one with a map

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.support.stepping import stepped
 
 import rivermouth as rm
 from rivermouth.kernels.aggregation.output import Output
@@ -19,7 +20,6 @@ from rivermouth.kernels.aggregation.partials import Book
 from rivermouth.kernels.aggregation.processor import AggregateStepper
 from rivermouth.kernels.state.bucketing import Arrivals
 from rivermouth.testing.recompute import answered, differences, recompute, starts
-from support.stepping import stepped
 
 SECOND = 1_000_000
 WINDOWS = [

@@ -6,11 +6,11 @@ import pytest
 from benchmarks.harness.zipf import Zipf
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.support.plain_caches import PlainLru, PlainS3Fifo
 
 from rivermouth.errors import ConditionError
 from rivermouth.kernels.cache.key_cache import ENTRY_BYTES, Holding
 from rivermouth.kernels.keys.encoding import EncodedKeys, encode
-from support.plain_caches import PlainLru, PlainS3Fifo
 
 PLAIN = {"lru": PlainLru, "s3fifo": PlainS3Fifo}
 ONE_ROW = dict.fromkeys(range(1000), (1, 8))

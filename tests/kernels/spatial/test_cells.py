@@ -6,10 +6,10 @@ import pytest
 import shapely
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.shapes import array, coordinates, polygons, pool
 
 from rivermouth.kernels.papers import rtree
 from rivermouth.kernels.spatial import cells
-from support.shapes import array, coordinates, polygons, pool
 
 DATA = pathlib.Path(__file__).parents[4] / "shared" / "data"
 HALVES = st.integers(-2, 18).map(lambda half: half / 2)

@@ -11,17 +11,8 @@ import pytest
 import shapely
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-import rivermouth as rm
-from rivermouth.errors import StateError
-from rivermouth.kernels.skew.salting import Crowds, Learning, Step, Watch
-from rivermouth.kernels.stream_join import output_buffer
-from rivermouth.kernels.stream_join.times import Span
-from rivermouth.spec.windows import sliding, tumbling
-from rivermouth.testing import assert_same_rows
-from rivermouth.testing.meetings import join_interval, join_window
-from support.shapes import pool
-from support.stream_joins import (
+from tests.support.shapes import pool
+from tests.support.stream_joins import (
     NOW,
     SECOND,
     TIME,
@@ -33,6 +24,15 @@ from support.stream_joins import (
     run,
     windows,
 )
+
+import rivermouth as rm
+from rivermouth.errors import StateError
+from rivermouth.kernels.skew.salting import Crowds, Learning, Step, Watch
+from rivermouth.kernels.stream_join import output_buffer
+from rivermouth.kernels.stream_join.times import Span
+from rivermouth.spec.windows import sliding, tumbling
+from rivermouth.testing import assert_same_rows
+from rivermouth.testing.meetings import join_interval, join_window
 
 SHAPES = [
     *(make("a", "b") for make in (

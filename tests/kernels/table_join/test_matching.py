@@ -6,13 +6,13 @@ import pytest
 import shapely
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.shapes import polygons, pool, spots
 
 import rivermouth as rm
 from rivermouth.errors import PlanError, TableInvalid
 from rivermouth.kernels.table_join import by_place, matching
 from rivermouth.spec.conditions import split
 from rivermouth.testing import oracle
-from support.shapes import polygons, pool, spots
 
 TOPOLOGY = [
     rm.within, rm.contains, rm.intersects, rm.covers, rm.covered_by, rm.touches, rm.crosses,

@@ -15,12 +15,12 @@ import pytest
 import shapely
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from tests.support.shapes import array, pool
 
 import rivermouth as rm
 from rivermouth.errors import PlanError
 from rivermouth.kernels.spatial import cells
 from rivermouth.testing import assert_same_rows, oracle, replay, rows
-from support.shapes import array, pool
 
 pytestmark = pytest.mark.spark
 

@@ -10,9 +10,9 @@ from collections import Counter
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.support.killing import KILLS, kill_and_finish, output
 
 import rivermouth as rm
-from support.killing import KILLS, kill_and_finish, output
 
 pytestmark = pytest.mark.spark
 

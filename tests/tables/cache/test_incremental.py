@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.memory_store import MemoryTable
 
 import rivermouth as rm
 from rivermouth.errors import TableInvalid, TableMissing, TableUnavailable
@@ -18,7 +19,6 @@ from rivermouth.spec.conditions import split
 from rivermouth.tables.cache.incremental import IncrementalCache, Wanted, shared
 from rivermouth.tables.cache.retry import Asking
 from rivermouth.testing import oracle
-from support.memory_store import MemoryTable
 
 NAN = float("nan")
 

@@ -5,13 +5,13 @@ import time
 import psycopg
 import pyarrow as pa
 import pytest
+from tests.support.servers import postgres_server
 
 import rivermouth as rm
 from rivermouth.errors import TableInvalid, TableMissing, TableUnavailable
 from rivermouth.spec.conditions import split
 from rivermouth.tables.cache.incremental import IncrementalCache, Wanted
 from rivermouth.tables.cache.retry import Asking
-from support.servers import postgres_server
 
 pytestmark = pytest.mark.server
 

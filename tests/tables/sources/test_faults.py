@@ -14,14 +14,14 @@ from urllib.parse import quote
 
 import pyarrow as pa
 import pytest
+from tests.support import servers
+from tests.support.servers import PASSWORD
+from tests.support.stores import DATABASES, Store, mysql_connection, store_of
 
 import rivermouth as rm
 from rivermouth.errors import RivermouthError, TableInvalid, TableMissing, TableUnavailable
 from rivermouth.tables.sources import pooling
 from rivermouth.tables.sources.mysql import connections
-from support import servers
-from support.servers import PASSWORD
-from support.stores import DATABASES, Store, mysql_connection, store_of
 
 pytestmark = pytest.mark.server
 

@@ -9,12 +9,12 @@ import pyarrow as pa
 import pymysql
 import pytest
 import shapely
+from tests.support.stores import mysql_connection
 
 import rivermouth as rm
 from rivermouth.errors import SessionError, TableInvalid, TableMissing, TableUnavailable
 from rivermouth.tables.source import Queryable, srid_of
 from rivermouth.tables.sources.mysql import connections
-from support.stores import mysql_connection
 
 pytestmark = pytest.mark.server
 

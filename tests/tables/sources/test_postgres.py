@@ -15,6 +15,7 @@ import psycopg
 import pyarrow as pa
 import pytest
 import shapely
+from tests.support.servers import PASSWORD
 
 import rivermouth as rm
 from rivermouth.errors import (
@@ -27,7 +28,6 @@ from rivermouth.errors import (
 )
 from rivermouth.tables.source import Queryable, srid_of
 from rivermouth.tables.sources.postgres import connections
-from support.servers import PASSWORD
 
 pytestmark = pytest.mark.server
 

@@ -6,8 +6,7 @@ from urllib.parse import unquote, urlsplit
 import psycopg
 import pymysql
 import pytest
-
-from support import servers
+from tests.support import servers
 
 pytestmark = pytest.mark.server
 

@@ -9,13 +9,13 @@ from decimal import Decimal
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.support.servers import PASSWORD
+from tests.support.stores import DATABASES, STORES, store_of
 
 import rivermouth as rm
 from rivermouth.errors import ColumnError, ConditionError, DefinitionError, PlanError
 from rivermouth.tables.source import Queryable
 from rivermouth.testing import oracle
-from support.servers import PASSWORD
-from support.stores import DATABASES, STORES, store_of
 
 UTC = dt.UTC
 ROWS = pa.table(

@@ -5,7 +5,7 @@ import pytest
 
 import rivermouth as rm
 from rivermouth.errors import ConditionError, RivermouthError
-from rivermouth.spec.conditions import All, AsOf, Between, Keys, Near, Nearest, Topology, split
+from rivermouth.spec.conditions import All, AsOf, Between, DWithin, Keys, Nearest, Topology, split
 
 
 def test_and_puts_an_equality_and_a_place_together_in_any_order():
@@ -19,8 +19,8 @@ def test_and_merges_equalities_and_keeps_each_pair_once():
 
 
 @pytest.mark.parametrize("other", [rm.dwithin("a", "b", distance=1), rm.asof("t", "u")])
-def test_two_places_or_ranges_are_refused_by_name(other):
-    with pytest.raises(ConditionError, match=r"^&: two places or ranges in .* Join twice"):
+def test_two_spatial_conditions_or_ranges_are_refused_by_name(other):
+    with pytest.raises(ConditionError, match=r"^&: two spatial conditions or ranges; .* Join"):
         _ = rm.within("a", "b") & other
 
 
@@ -81,7 +81,7 @@ def test_a_cache_that_cannot_be_is_refused(given, sentence):
 
 
 def test_meters_means_the_sphere():
-    assert rm.dwithin("a", "b", meters=5) == Near("a", "b", 5.0, "sphere")
+    assert rm.dwithin("a", "b", meters=5) == DWithin("a", "b", 5.0, "sphere")
     assert rm.nearest("a", "b", meters=5) == Nearest("a", "b", 1, "sphere", 5.0)
     assert rm.nearest("a", "b", k=3) == Nearest("a", "b", 3, "planar", None)
 
@@ -128,11 +128,11 @@ def test_a_condition_refuses_what_would_silently_lose_a_part_of_it():
     ("write", "sentence"),
     [
         (lambda: rm.point(1.0, 2.0), "1.0 and 2.0 are not names of columns"),
-        (lambda: rm.within(("lon", "lat"), "b"), "does not name a place"),
+        (lambda: rm.within(("lon", "lat"), "b"), "does not name a geometry"),
         (lambda: rm.dwithin("a", "b", meters="500 m"), "the bound is '500 m'"),
     ],
 )
-def test_a_place_is_named_by_columns_and_a_bound_is_a_number(write, sentence):
+def test_a_geometry_is_named_by_columns_and_a_bound_is_a_number(write, sentence):
     with pytest.raises(ConditionError) as error:
         write()
     assert sentence in str(error.value)

@@ -47,7 +47,7 @@ def throughput(power: int, by: str | None, probes: int, runs: int) -> list[dict[
     cases, built, pairs = {}, {}, set()
     for name in INDEXES:
         start = time.process_time()
-        made = prepare(place, table, where="bench", index=name, equal=equal, span=span)
+        made = prepare(place, table, where="bench", index=name, keys=equal, span=span)
         built[name] = time.process_time() - start
         matcher = Matcher(equal, place, table, made, span=span)
         pairs.add(len(matcher.match(left).left))

@@ -20,7 +20,7 @@ import rivermouth as rm
 from benchmarks.harness import seeded, tdrive
 from benchmarks.harness.experiment import CACHE, DATA, data
 from benchmarks.suites.table_join import library
-from rivermouth.spec.conditions import Place
+from rivermouth.spec.conditions import Spatial
 
 Shapes = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
@@ -35,7 +35,7 @@ class Question:
     """One condition over one table."""
 
     name: str
-    place: Place
+    place: Spatial
     rows: int
     shapes: Callable[[], Shapes]
     points: Callable[[int], tuple[Floats, Floats]]

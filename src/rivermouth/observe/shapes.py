@@ -25,9 +25,11 @@ def of_operator(observed_as: str) -> dict[str, Any] | None:
     None where this process did not define the operator, or its condition has no place.
     """
     join = stateless.about(observed_as)
-    if join is None or join.place is None:
+    if join is None or join.spatial is None:
         return None
-    places = [join.place.right.x, join.place.right.y] if _is_point(join) else [join.place.right]
+    places = (
+        [join.spatial.right.x, join.spatial.right.y] if _is_point(join) else [join.spatial.right]
+    )
     label = _label_column(join.table, [old for _, old in join.columns])
     names = [*places, *([label] if label else [])]
     rows = join.source.read(list(dict.fromkeys(names)))
@@ -85,7 +87,7 @@ def _steps(xy: npt.NDArray[np.float64], west: float, south: float, step: float) 
 
 
 def _is_point(join: Any) -> bool:
-    return isinstance(join.place.right, Point)
+    return isinstance(join.spatial.right, Point)
 
 
 def _label_column(table: pa.Schema, brought: list[str]) -> str | None:

@@ -142,7 +142,7 @@ def _routed(
             WHERE, f"routing is {routing!r}", todo="Use rm.by_hash(), rm.by_hotspot() or None."
         )
     in_buckets = isinstance(cache, Full) and cache.buckets is not None
-    if join.equal is None or in_buckets or plan == "native":
+    if join.keys is None or in_buckets or plan == "native":
         raise PlanError(
             WHERE,
             "events are routed by their equality fields, to Python workers"
@@ -163,7 +163,7 @@ def _routed(
 
 def _check_buckets(join: Join, plan: Plan | None, is_frame: bool) -> None:
     """Whether the table can be cut into buckets, and the events be sent after them."""
-    if join.equal is None:
+    if join.keys is None:
         raise PlanError(
             WHERE,
             "rm.full(buckets=) cuts a table by its equality fields, and the condition has none",
@@ -196,14 +196,14 @@ def _check_sides(events: object, table: object) -> None:
 def _incremental(
     events: DataFrame, join: Join, cache: Incremental, plan: Plan | None, routed: Routed
 ) -> DataFrame:
-    if join.place is not None:
+    if join.spatial is not None:
         raise PlanError(
             WHERE,
             "rm.incremental() keeps rows by key, and a place is not one",
             there=f"the condition is {join.on}",
             todo="Use rm.full(), or rm.external() with a table in PostGIS.",
         )
-    if join.equal is not None and not isinstance(join.source, Queryable):
+    if join.keys is not None and not isinstance(join.source, Queryable):
         raise PlanError(
             WHERE,
             f"{join.source.name} cannot be asked for single keys",

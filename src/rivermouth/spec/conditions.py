@@ -2,8 +2,8 @@
 
 A condition reads left to right: the first argument names the event's side, the second the
 table's. ``within("spot", "shape")`` keeps the pairs whose event's spot lies within the table
-row's shape. Places are named by a column of WKB or of Spark's GEOMETRY type, or by two number
-columns with `point`.
+row's shape. A geometry is a column of WKB or of Spark's GEOMETRY type, or two number columns with
+`point`.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Point:
 def point(x: str, y: str) -> Point:
     """A point made of two number columns: x (longitude) first, then y (latitude).
 
-    A row in which either is null, NaN or infinite has no place and matches nothing.
+    A row in which either is null, NaN or infinite matches nothing.
     """
     if not (isinstance(x, str) and isinstance(y, str)):
         raise ConditionError(
@@ -98,22 +98,19 @@ class Condition:
         if len(searches) > 1:
             raise ConditionError(
                 "&",
-                "two places or ranges in one condition",
+                "two spatial conditions or ranges",
                 there=f"{searches[0]} and {searches[1]}",
                 todo="Join twice, or keep one of them and filter the result.",
             )
-        pairs = tuple(
-            pair for equal in (one.equal, two.equal) if equal is not None for pair in equal.pairs
-        )
-        equal = Keys(tuple(dict.fromkeys(pairs))) if pairs else None
-        return combine(equal, searches[0] if searches else None)
+        pairs = tuple(dict.fromkeys((*key_pairs(one.keys), *key_pairs(two.keys))))
+        return combine(Keys(pairs) if pairs else None, searches[0] if searches else None)
 
     def _repr_html_(self) -> str:
         """For notebooks: the parts, the event's side first."""
-        equal, *searches = split(self)
-        rows = [(left, f"= {right}") for left, right in equal.pairs] if equal is not None else []
+        keys, *searches = split(self)
+        rows = [(left, f"= {right}") for left, right in key_pairs(keys)]
         return html_table(
-            "condition", [*rows, *(_told(part) for part in searches if part is not None)]
+            "condition", [*rows, *(_shown(part) for part in searches if part is not None)]
         )
 
 
@@ -134,11 +131,11 @@ class Topology(Condition):
     pattern: str | None = None
 
     def __post_init__(self) -> None:
-        _check_places(self.predicate, self.left, self.right)
+        _check_geometries(self.predicate, self.left, self.right)
 
 
 @dataclass(frozen=True)
-class Near(Condition):
+class DWithin(Condition):
     """A distance of at most `limit`."""
 
     left: Geometry
@@ -147,7 +144,7 @@ class Near(Condition):
     metric: Metric
 
     def __post_init__(self) -> None:
-        _check_places("dwithin", self.left, self.right)
+        _check_geometries("dwithin", self.left, self.right)
 
 
 @dataclass(frozen=True)
@@ -162,20 +159,20 @@ class Nearest(Condition):
     name: str = "distance"
 
     def __post_init__(self) -> None:
-        _check_places("nearest", self.left, self.right)
+        _check_geometries("nearest", self.left, self.right)
 
 
-def _check_places(where: str, *places: object) -> None:
-    for place in places:
-        if not isinstance(place, (str, Point)):
+def _check_geometries(where: str, *geometries: object) -> None:
+    for geometry in geometries:
+        if not isinstance(geometry, (str, Point)):
             raise ConditionError(
                 where,
-                f"{place!r} does not name a place",
-                todo='Name a column of shapes, or two of numbers as in rm.point("lon", "lat").',
+                f"{geometry!r} does not name a geometry",
+                todo='Name a geometry column, or two of numbers as in rm.point("lon", "lat").',
             )
 
 
-Place = Topology | Near | Nearest
+Spatial = Topology | DWithin | Nearest
 
 #: what is added to an event's value: a number to numbers, a length of time to dates and times
 Offset = int | float | Decimal | dt.timedelta
@@ -204,18 +201,18 @@ Range = Between | AsOf
 
 @dataclass(frozen=True)
 class All(Condition):
-    """Equality, and a place or a range."""
+    """Key equality, and a spatial condition or a range."""
 
-    equal: Keys
-    search: Place | Range
+    keys: Keys
+    search: Spatial | Range
 
 
-def _told(search: Place | Range) -> tuple[str, str]:
+def _shown(search: Spatial | Range) -> tuple[str, str]:
     """The event's side, and what the table's side is to it."""
     match search:
         case Topology(predicate, left, right, pattern):
             return str(left), f"{predicate} {right}" + (f" ({pattern})" if pattern else "")
-        case Near(left, right, limit, metric):
+        case DWithin(left, right, limit, metric):
             return str(left), f"at most {limit:g}{_UNIT[metric]} from {right}"
         case Nearest(left, right, k, metric, limit=None):
             return str(left), f"{k} nearest {right}, {metric}"
@@ -234,19 +231,19 @@ def _signed(offset: Offset) -> str:
 class Parts(NamedTuple):
     """What a condition is made of."""
 
-    equal: Keys | None
-    place: Place | None
+    keys: Keys | None
+    spatial: Spatial | None
     range: Range | None
 
 
 def split(condition: Condition) -> Parts:
     """The parts of `condition`."""
     match condition:
-        case All(equal, search):
-            return split(search)._replace(equal=equal)
+        case All(keys, search):
+            return split(search)._replace(keys=keys)
         case Keys():
             return Parts(condition, None, None)
-        case Topology() | Near() | Nearest():
+        case Topology() | DWithin() | Nearest():
             return Parts(None, condition, None)
         case Between() | AsOf():
             return Parts(None, None, condition)
@@ -257,13 +254,18 @@ def split(condition: Condition) -> Parts:
     )
 
 
-def combine(equal: Keys | None, search: Place | Range | None) -> Condition:
-    """The condition made of `equal` and `search`, at least one of them given."""
-    if equal is not None and search is not None:
-        return All(equal, search)
-    condition = equal if equal is not None else search
+def combine(keys: Keys | None, search: Spatial | Range | None) -> Condition:
+    """The condition made of `keys` and `search`, at least one of them given."""
+    if keys is not None and search is not None:
+        return All(keys, search)
+    condition = keys if keys is not None else search
     assert condition is not None
     return condition
+
+
+def key_pairs(keys: Keys | None) -> tuple[tuple[str, str], ...]:
+    """The (left name, right name) pairs of `keys`, none without them."""
+    return keys.pairs if keys is not None else ()
 
 
 By = str | Sequence[str] | Mapping[str, str]
@@ -317,7 +319,7 @@ def between(
     Examples
     --------
     >>> between("ts", "slot", lower="-5 minutes", upper="1 hour", by="road")
-    All(equal=Keys(pairs=(('road', 'road'),)), search=Between(left='ts', right='slot', \
+    All(keys=Keys(pairs=(('road', 'road'),)), search=Between(left='ts', right='slot', \
 lower=datetime.timedelta(days=-1, seconds=86100), upper=datetime.timedelta(seconds=3600)))
     """
     low, high = _offset("between(lower=)", lower), _offset("between(upper=)", upper)
@@ -432,7 +434,7 @@ def relate(a: Geometry, b: Geometry, pattern: str) -> Topology:
 
 def dwithin(
     a: Geometry, b: Geometry, *, distance: float | None = None, meters: float | None = None
-) -> Near:
+) -> DWithin:
     """`a` and `b` are at most so far apart, the bound included.
 
     Parameters
@@ -450,7 +452,7 @@ def dwithin(
             "no bound is given",
             todo="Give distance= (planar) or meters= (great circle).",
         )
-    return Near(a, b, limit, metric)
+    return DWithin(a, b, limit, metric)
 
 
 def nearest(

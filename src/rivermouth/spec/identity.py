@@ -22,8 +22,8 @@ from rivermouth.spec.conditions import (
     All,
     AsOf,
     Between,
+    DWithin,
     Keys,
-    Near,
     Nearest,
     Point,
     Topology,
@@ -72,7 +72,7 @@ def describe(value: Any) -> Any:
         case Topology():
             named = (value.predicate, describe(value.left), describe(value.right), value.pattern)
             return Described("topology", named)
-        case Near():
+        case DWithin():
             sides = (describe(value.left), describe(value.right))
             return Described("dwithin", (*sides, value.limit, value.metric))
         case Nearest():

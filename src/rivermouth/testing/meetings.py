@@ -117,7 +117,7 @@ def _met(
     found: Sequence[tuple[Row, float | None]] = matches(row, there, on)
     if how == "left" and not found:
         found = [({}, None)]
-    place = split(on).place
+    place = split(on).spatial
     return [
         {
             **row,

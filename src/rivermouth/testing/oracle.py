@@ -19,14 +19,14 @@ from rivermouth.errors import ColumnError
 from rivermouth.spec.conditions import (
     Between,
     Condition,
+    DWithin,
     Geometry,
     Keys,
     Metric,
-    Near,
     Nearest,
-    Place,
     Point,
     Range,
+    Spatial,
     Topology,
     split,
 )
@@ -142,8 +142,8 @@ def _ordered(value: Any) -> Any:
     return value
 
 
-def _holds(event: Row, row: Row, place: Topology | Near) -> bool:
-    metric: Metric = place.metric if isinstance(place, Near) else "planar"
+def _holds(event: Row, row: Row, place: Topology | DWithin) -> bool:
+    metric: Metric = place.metric if isinstance(place, DWithin) else "planar"
     left = place_of(event, place.left, metric)
     right = place_of(row, place.right, metric)
     if left is None or right is None:
@@ -223,7 +223,7 @@ def _together(
     event: Row, row: Row, brought: Mapping[str, str], on: Condition, distance: float | None
 ) -> Row:
     new = {name: row.get(old) for name, old in brought.items()}
-    if isinstance(place := split(on).place, Nearest):
+    if isinstance(place := split(on).spatial, Nearest):
         new[place.name] = distance
     if clash := sorted(event.keys() & new.keys()):
         raise ColumnError(
@@ -248,6 +248,6 @@ def _brought(
     return {name: name for row in table[:1] for name in row if name not in named}
 
 
-def _columns_of(place: Place) -> set[str]:
+def _columns_of(place: Spatial) -> set[str]:
     right = place.right
     return {right.x, right.y} if isinstance(right, Point) else {right}

@@ -167,7 +167,7 @@ def test_few_distinct_values_take_little_room():
 def test_the_condition_is_answered_by_what_was_kept():
     table = {"k": pa.array([1, 2, 2, None]), "s": pa.array(["a", "b", "b", "c"])}
     equal = rm.keys({"k": "k", "t": "s"})
-    made = matching.prepare(None, table, where="test", equal=equal)
+    made = matching.prepare(None, table, where="test", keys=equal)
     assert made.kind == "keys"
     left = {"k": pa.array([2, None, 1]), "t": pa.array(["b", "c", "b"])}
     found = matching.Matcher(equal, None, table, made).match(left)
@@ -183,4 +183,4 @@ def test_types_without_equality_are_refused():
 
 def test_an_index_of_places_cannot_serve_keys():
     with pytest.raises(PlanError, match=r"^zones: index='kd' cannot serve this condition"):
-        matching.prepare(None, {"k": pa.array([1])}, where="zones", index="kd", equal=rm.keys("k"))
+        matching.prepare(None, {"k": pa.array([1])}, where="zones", index="kd", keys=rm.keys("k"))

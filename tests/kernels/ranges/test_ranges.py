@@ -94,7 +94,7 @@ def expected(on, table, left):
 
 def matcher_of(on, table, index=None):
     equal, place, span = split(on)
-    made = matching.prepare(place, table, where="test", index=index, equal=equal, span=span)
+    made = matching.prepare(place, table, where="test", index=index, keys=equal, span=span)
     kept = {name: np.array(array) for name, array in made.arrays.items()}
     return matching.Matcher(equal, place, table, matching.Index(made.kind, kept), span=span)
 

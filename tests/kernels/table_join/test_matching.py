@@ -39,7 +39,7 @@ def matched(on, left, table, index=None, cut=None):
     """The pairs that the kernels find, the batch cut in two if asked."""
     equal, place, _ = split(on)
     arrays = {name: column(name, table) for name in table[0]} if table else {}
-    made = matching.prepare(place, arrays, where="test", index=index, equal=equal)
+    made = matching.prepare(place, arrays, where="test", index=index, keys=equal)
     matcher = matching.Matcher(equal, place, arrays, made)
     found = []
     for start, stop in [(0, len(left))] if cut is None else [(0, cut), (cut, len(left))]:

@@ -47,7 +47,7 @@ class Pieces:
 
 
 def recipe(source, count):
-    return snapshot.Recipe(source, SCHEMA, equal=EQUAL, buckets=count)
+    return snapshot.Recipe(source, SCHEMA, keys=EQUAL, buckets=count)
 
 
 def names(version):

@@ -391,7 +391,7 @@ def test_a_column_that_changed_its_type_is_named():
     stale = wanted(source, rm.keys("k"), LEFT)
     changed = MemoryTable(pa.table({"k": pa.array([1]), "v": pa.array([1.5])}))
     cache = IncrementalCache(
-        Wanted(changed, stale.equal, None, stale.columns, LEFT, stale.table), rm.incremental()
+        Wanted(changed, stale.keys, None, stale.columns, LEFT, stale.table), rm.incremental()
     )
     with pytest.raises(
         TableInvalid,

@@ -45,7 +45,7 @@ class Memory:
 
 
 def recipe(source, index=None):
-    return snapshot.Recipe(source, SCHEMA, place=PLACE, index=index)
+    return snapshot.Recipe(source, SCHEMA, spatial=PLACE, index=index)
 
 
 def names(version):

@@ -496,8 +496,8 @@ def test_keys_and_a_place_must_both_hold(postgres_url, database):
 def plan(table, condition, left):
     parts = split(condition)
     described = table._describe()
-    srid = spot_of(parts.place, described).srid if parts.place is not None else 0
-    on_sphere = is_on_sphere(parts.place)
+    srid = spot_of(parts.spatial, described).srid if parts.spatial is not None else 0
+    on_sphere = is_on_sphere(parts.spatial)
     records = records_of(left, *parts, described, srid=srid, on_sphere=on_sphere)
     text, parameters = statement(described, parts, ["id"], records)
     rows = run(

@@ -16,7 +16,7 @@ from rivermouth.kernels.keys.row_hash import same
 from rivermouth.kernels.stream_join import band_join
 from rivermouth.kernels.stream_join.row_block import Run
 from rivermouth.kernels.stream_join.times import Span
-from rivermouth.spec.conditions import Near
+from rivermouth.spec.conditions import DWithin
 
 Ints = npt.NDArray[np.int64]
 #: rows that ask, the rows held that they meet, and how many pairs were looked at
@@ -30,7 +30,7 @@ def pairs(asking: Run, held: Run, span: Span) -> Iterator[Met]:
     if not may_meet(asking, held, span):
         return
     place = asking.meeting.place
-    if isinstance(place, Near) and asking.places.are_points and held.places.are_points:
+    if isinstance(place, DWithin) and asking.places.are_points and held.places.are_points:
         found = band_join.meet(asking.strips, held.strips, place.limit, span)
         yield from _equal(asking, held, found)
     else:

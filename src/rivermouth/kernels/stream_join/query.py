@@ -9,7 +9,7 @@ from typing import Literal
 import pyarrow as pa
 
 from rivermouth.kernels.stream_join.times import Interval, Windows
-from rivermouth.spec.conditions import INVERSE, Geometry, Keys, Near, Nearest, Place, Topology
+from rivermouth.spec.conditions import INVERSE, DWithin, Geometry, Keys, Nearest, Spatial, Topology
 
 LEFT, RIGHT = 0, 1
 
@@ -60,7 +60,7 @@ class Meeting:
     """
 
     equal: Keys | None
-    place: Place | None
+    place: Spatial | None
     time: tuple[str, str]
     when: Interval | Windows
     how: Literal["inner", "left"]
@@ -106,7 +106,7 @@ class Meeting:
         """Whether it must be remembered which left rows have met others."""
         return self.how == "left" and isinstance(self.when, Interval) and not self.waits
 
-    def asked_by(self, side: int) -> tuple[Keys | None, Place | None]:
+    def asked_by(self, side: int) -> tuple[Keys | None, Spatial | None]:
         """The condition as rows of `side` ask it of the other's."""
         if side == LEFT:
             return self.equal, self.place
@@ -140,7 +140,7 @@ def result_schema(
     )
 
 
-def turned(place: Place) -> Place:
+def turned(place: Spatial) -> Spatial:
     """The place that says the same with the sides changed."""
     match place:
         case Topology("relate", left, right, pattern):
@@ -149,6 +149,6 @@ def turned(place: Place) -> Place:
             return Topology("relate", right, left, across)
         case Topology(predicate, left, right):
             return Topology(INVERSE[predicate], right, left)
-        case Near(left, right, limit, metric):
-            return Near(right, left, limit, metric)
+        case DWithin(left, right, limit, metric):
+            return DWithin(right, left, limit, metric)
     raise AssertionError(place)  # the nearest of one side are not those of the other

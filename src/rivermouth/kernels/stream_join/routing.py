@@ -32,7 +32,7 @@ from rivermouth.kernels.stream_join.grid import Buckets, Grid
 from rivermouth.kernels.stream_join.query import COPY, LEFT, RIGHT, Meeting
 from rivermouth.kernels.stream_join.row_block import Run, boxes_of, places_of
 from rivermouth.kernels.stream_join.times import Span
-from rivermouth.spec.conditions import Near, Nearest, Point
+from rivermouth.spec.conditions import DWithin, Nearest, Point
 
 Ints = npt.NDArray[np.int64]
 
@@ -79,8 +79,8 @@ def routing(
         neither cells nor keys to tell rows apart by.
     """
     place = meeting.place
-    limit = place.limit if isinstance(place, (Near, Nearest)) else None
-    on_sphere = isinstance(place, (Near, Nearest)) and place.metric == "sphere"
+    limit = place.limit if isinstance(place, (DWithin, Nearest)) else None
+    on_sphere = isinstance(place, (DWithin, Nearest)) and place.metric == "sphere"
     stays = meeting.how == "left" or meeting.is_nearest
     points = [isinstance(party.place, Point) or on_sphere for party in meeting.parties]
     unbounded = place is None or (isinstance(place, Nearest) and limit is None)

@@ -19,7 +19,7 @@ from rivermouth.kernels.stream_join import band_join
 from rivermouth.kernels.stream_join.query import LEFT, RIGHT, Meeting
 from rivermouth.kernels.table_join import by_place
 from rivermouth.kernels.table_join.matching import Matcher, prepare
-from rivermouth.spec.conditions import Near, Nearest, named
+from rivermouth.spec.conditions import DWithin, Nearest, named
 
 Ints = npt.NDArray[np.int64]
 
@@ -92,7 +92,7 @@ class Run:
     def strips(self) -> band_join.Strips:
         """The rows' points, sorted for a join by distance."""
         place = self.meeting.place
-        assert isinstance(place, Near)
+        assert isinstance(place, DWithin)
         return band_join.build(
             *self.places.xy, self.times, self.codes, limit=place.limit,
             sphere=place.metric == "sphere", width=self.meeting.when.slot,
@@ -112,7 +112,7 @@ class Run:
         equal, place = meeting.asked_by(LEFT if self.side == RIGHT else RIGHT)
         columns = self.columns
         index = "tree" if place is not None else None
-        made = prepare(place, columns, where="stream", equal=equal, index=index)
+        made = prepare(place, columns, where="stream", keys=equal, index=index)
         return Matcher(equal, place, columns, made, srid=meeting.srid)
 
     @property
@@ -163,7 +163,7 @@ def places_of(meeting: Meeting, side: int, rows: pa.RecordBatch) -> Places:
 
 def boxes_of(meeting: Meeting, places: Places) -> Floats:
     """The boxes of places, low corner then high corner; on the sphere those of unit vectors."""
-    if isinstance(meeting.place, (Near, Nearest)) and meeting.place.metric == "sphere":
+    if isinstance(meeting.place, (DWithin, Nearest)) and meeting.place.metric == "sphere":
         corner = unit_vectors(*places.xy)
         return np.column_stack([corner, corner])
     if places.are_points:

@@ -33,7 +33,7 @@ from rivermouth.kernels.spatial.geometry import Floats, Places, from_wkb, from_x
 from rivermouth.kernels.spatial.sphere import great_circle, is_on_sphere
 from rivermouth.kernels.spatial.strtree import ShapeTree, may_be_disjoint, nearest_of
 from rivermouth.kernels.table_join.pairs import Arrays, Columns, Pairs, merged, of_rows
-from rivermouth.spec.conditions import Geometry, Near, Nearest, Place, Point, Topology
+from rivermouth.spec.conditions import DWithin, Geometry, Nearest, Point, Spatial, Topology
 
 Codes = npt.NDArray[np.int32]
 Ints = npt.NDArray[np.int64]
@@ -78,12 +78,12 @@ def _first_fault(columns: Columns, geometry: Geometry) -> str:
 
 
 def prepare(
-    place: Place, columns: Columns, *, where: str, index: str | None = None
+    place: Spatial, columns: Columns, *, where: str, index: str | None = None
 ) -> tuple[str, Arrays]:
     """The kind and the arrays of the index for `place`; `index` overrides the choice."""
     places = table_places(columns, place.right, where=where)
     possible = _possible(place, places)
-    if isinstance(place, (Near, Nearest)) and place.metric == "sphere" and "kd" not in possible:
+    if isinstance(place, (DWithin, Nearest)) and place.metric == "sphere" and "kd" not in possible:
         raise TableInvalid(
             where,
             f"column {place.right!r} holds shapes that are not points, but great circles are "
@@ -100,9 +100,9 @@ def prepare(
     return _make(index or possible[0], place, places, chosen=index is not None)
 
 
-def _possible(place: Place, places: Places) -> tuple[str, ...]:
+def _possible(place: Spatial, places: Places) -> tuple[str, ...]:
     """The indexes that can serve `place` on such a table, best first."""
-    if isinstance(place, (Near, Nearest)):
+    if isinstance(place, (DWithin, Nearest)):
         on_sphere = place.metric == "sphere"
         if places.are_points or not places.ok.any():
             return ("kd",) if on_sphere else ("kd", "tree")
@@ -112,7 +112,7 @@ def _possible(place: Place, places: Places) -> tuple[str, ...]:
     return ("cells", "tree", "rtree") if cells.can_index(places.as_shapes) else ("tree",)
 
 
-def _make(kind: str, place: Place, places: Places, *, chosen: bool) -> tuple[str, Arrays]:
+def _make(kind: str, place: Spatial, places: Places, *, chosen: bool) -> tuple[str, Arrays]:
     if kind == "cells":
         made = cells.build(places.as_shapes)
         if not chosen and made.crowding() > _CROWDED:
@@ -121,7 +121,7 @@ def _make(kind: str, place: Place, places: Places, *, chosen: bool) -> tuple[str
     if kind == "rtree":
         return kind, rtree.build(places.as_shapes).arrays()
     if kind == "kd":
-        assert isinstance(place, (Near, Nearest))
+        assert isinstance(place, (DWithin, Nearest))
         on_sphere = place.metric == "sphere"
         return kind, _kd(_on_sphere(places) if on_sphere else places, on_sphere).arrays()
     return "tree", {}
@@ -170,7 +170,7 @@ class PlaceMatcher:
 
     def __init__(
         self,
-        place: Place,
+        place: Spatial,
         table: Columns,
         kind: str,
         arrays: Arrays,
@@ -212,7 +212,7 @@ class PlaceMatcher:
         match self._place:
             case Topology(predicate):
                 return Pairs(*self._arrays_index.match(x, y, predicate))
-            case Near(limit=limit):
+            case DWithin(limit=limit):
                 return Pairs(*self._arrays_index.within(x, y, limit))
             case Nearest(k=k, limit=limit):
                 return Pairs(*self._arrays_index.nearest(x, y, k, limit))
@@ -222,7 +222,7 @@ class PlaceMatcher:
         match self._place:
             case Topology(predicate, _, _, pattern):
                 return Pairs(*self._tree.match(left, predicate, pattern))
-            case Near(limit=limit):
+            case DWithin(limit=limit):
                 return Pairs(*self._tree.within(left, limit))
             case Nearest(k=k, limit=limit):
                 return Pairs(*self._tree.nearest(left, k, limit))
@@ -287,7 +287,7 @@ class PlaceMatcher:
     @cached_property
     def _places(self) -> Places:
         places = places_of(self._table, self._place.right)
-        on_sphere = isinstance(self._place, (Near, Nearest)) and self._place.metric == "sphere"
+        on_sphere = isinstance(self._place, (DWithin, Nearest)) and self._place.metric == "sphere"
         return _on_sphere(places) if on_sphere else places
 
     @cached_property
@@ -300,7 +300,7 @@ class PlaceMatcher:
         return made[self._kind](**self._arrays)
 
 
-def _matches_apart(place: Place) -> bool:
+def _matches_apart(place: Spatial) -> bool:
     """Whether shapes that do not meet can satisfy `place`, so that an index is of no use."""
     match place:
         case Topology("disjoint"):
@@ -310,14 +310,14 @@ def _matches_apart(place: Place) -> bool:
     return False
 
 
-def _holds(place: Place, left: Places, li: Ints, right: Places, ri: Ints) -> Any:
+def _holds(place: Spatial, left: Places, li: Ints, right: Places, ri: Ints) -> Any:
     """Whether each pair satisfies `place`, tested one by one."""
     match place:
         case Topology("relate", _, _, pattern):
             return shapely.relate_pattern(left.as_shapes[li], right.as_shapes[ri], pattern)
         case Topology(predicate):
             return getattr(shapely, predicate)(left.as_shapes[li], right.as_shapes[ri])
-        case Near(limit=limit, metric=metric):
+        case DWithin(limit=limit, metric=metric):
             return _distances(metric, left, li, right, ri) <= limit
     raise AssertionError(place)
 
@@ -331,13 +331,13 @@ def _distances(metric: str, left: Places, li: Ints, right: Places, ri: Ints) -> 
     return distances
 
 
-def asked(place: Place, left: Columns, srid: int) -> Places:
+def asked(place: Spatial, left: Columns, srid: int) -> Places:
     """The records' places, as `place` needs them."""
     return needed(place, left, place.left, srid)
 
 
-def needed(place: Place, columns: Columns, geometry: Geometry, srid: int) -> Places:
+def needed(place: Spatial, columns: Columns, geometry: Geometry, srid: int) -> Places:
     """The places that `geometry` names, as `place` needs them of either side."""
     places = places_of(columns, geometry, srid=srid)
-    on_sphere = isinstance(place, (Near, Nearest)) and place.metric == "sphere"
+    on_sphere = isinstance(place, (DWithin, Nearest)) and place.metric == "sphere"
     return _on_sphere(places) if on_sphere else places

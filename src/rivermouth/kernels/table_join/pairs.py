@@ -30,7 +30,7 @@ class Pairs:
 class Index:
     """An index as it is kept: its kind, and the arrays of its parts.
 
-    An array is called after its part ("keys", "place" or "range") and its name there, with a
+    An array is called after its part ("keys", "spatial" or "range") and its name there, with a
     point between.
     """
 

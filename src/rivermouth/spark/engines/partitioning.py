@@ -26,8 +26,8 @@ def by_hash(join: Join, count: int) -> Column:
 
 def keys_of(join: Join) -> list[Column]:
     """The events' keys, each in the one type of its family, so that equal ones hash alike."""
-    assert join.equal is not None
-    return [_alike(join, left, right) for left, right in join.equal.pairs]
+    assert join.keys is not None
+    return [_alike(join, left, right) for left, right in join.keys.pairs]
 
 
 def to_partitions(events: DataFrame, route: Column, count: int) -> DataFrame:

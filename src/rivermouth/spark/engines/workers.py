@@ -61,7 +61,7 @@ def join_by_keys(
     """The join against the rows of the keys that were asked for lately, others being fetched."""
     wanted = Wanted(
         join.source,
-        join.equal,
+        join.keys,
         join.range,
         tuple(dict.fromkeys(old for _, old in join.columns)),
         pa.schema(asked_fields(join)),
@@ -143,7 +143,7 @@ class _FromSnapshot:
 def _sketch(join: Join, version: Version) -> Sketch | None:
     """What counts the matches of each row, where the table has places and is not too large."""
     rows = version.rows.num_rows
-    return None if join.place is None or rows > MOST_ROWS else Sketch(join.place.left, rows)
+    return None if join.spatial is None or rows > MOST_ROWS else Sketch(join.spatial.left, rows)
 
 
 class _FromBuckets:
@@ -230,13 +230,13 @@ class _FromStore:
             left = {name: batch.column(name) for name in self._join.left_columns}
             li, rows = self._source.lookup(self._join.on, columns, left)
             distance = None
-            if isinstance(self._join.place, Nearest):
+            if isinstance(self._join.spatial, Nearest):
                 distance = rows.column(rows.num_columns - 1).to_numpy()
                 rows = rows.remove_column(rows.num_columns - 1)
             check_unchanged(rows, self._join.table, columns, table=self._source.name)
             table = {name: rows.column(name).combine_chunks() for name in rows.column_names}
             aside = reject_counts(
-                self._join.equal, self._join.place, left,
+                self._join.keys, self._join.spatial, left,
                 srid=self._join.srid, span=self._join.range,
             )  # fmt: skip
             pairs = Pairs(li, np.arange(len(li)), distance, aside)
@@ -290,7 +290,7 @@ def _opened(
         for old in kept if recipe.buckets is None else kept[: 1 - _MOST_BUCKETS]:
             del _matchers[old]
         matcher = Matcher(
-            join.equal, join.place, table, version.index, span=join.range, srid=join.srid
+            join.keys, join.spatial, table, version.index, span=join.range, srid=join.srid
         )
         _matchers[key] = (matcher, table)
     return _matchers[key]

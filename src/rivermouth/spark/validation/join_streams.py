@@ -16,12 +16,12 @@ from rivermouth.spark import types
 from rivermouth.spark.validation.join_table import Columns, brought
 from rivermouth.spec.conditions import (
     Condition,
+    DWithin,
     Geometry,
     Keys,
-    Near,
     Nearest,
-    Place,
     Point,
+    Spatial,
     Topology,
     named,
     split,
@@ -62,7 +62,7 @@ class Asked:
     where: str
     frames: tuple[DataFrame, DataFrame]
     equal: Keys | None
-    place: Place | None
+    place: Spatial | None
     time: tuple[str, str]
     how: How
     columns: tuple[tuple[str, str], ...]
@@ -247,7 +247,7 @@ def _check_keys(where: str, equal: Keys, schemas: tuple[t.StructType, t.StructTy
             )
 
 
-def _check_not_apart(where: str, place: Place) -> None:
+def _check_not_apart(where: str, place: Spatial) -> None:
     if not isinstance(place, Topology):
         return
     pattern = place.pattern
@@ -260,7 +260,7 @@ def _check_not_apart(where: str, place: Place) -> None:
         )
 
 
-def _check_place(where: str, place: Place, schemas: tuple[t.StructType, t.StructType]) -> int:
+def _check_place(where: str, place: Spatial, schemas: tuple[t.StructType, t.StructType]) -> int:
     """The reference system that the sides state, 0 where they state none."""
     srids = [
         _srid(where, schemas, side, geometry)
@@ -315,7 +315,7 @@ def _needed(
     right: t.StructType,
     time: str,
     equal: Keys | None,
-    place: Place | None,
+    place: Spatial | None,
     bring: tuple[tuple[str, str], ...],
 ) -> list[str]:
     """The right side's columns that are needed, in their order."""
@@ -334,8 +334,8 @@ def _arrow(field: t.StructField, where: str) -> pa.DataType:
     return types.to_arrow(field.dataType, where=where, column=field.name)
 
 
-def is_bounded(place: Place | None) -> bool:
+def is_bounded(place: Spatial | None) -> bool:
     """Whether it is known how far apart rows that meet can be."""
-    if isinstance(place, (Near, Nearest)):
+    if isinstance(place, (DWithin, Nearest)):
         return place.limit is not None
     return place is not None

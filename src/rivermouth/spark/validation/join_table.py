@@ -21,10 +21,11 @@ from rivermouth.spec.conditions import (
     Geometry,
     Keys,
     Nearest,
-    Place,
     Point,
     Range,
+    Spatial,
     combine,
+    key_pairs,
     named,
     split,
 )
@@ -43,7 +44,7 @@ class Join:
 
     Parameters
     ----------
-    equal, place, range
+    keys, spatial, range
         The parts of the condition.
     how
         Which rows come out.
@@ -63,8 +64,8 @@ class Join:
         When the join was defined, in seconds since 1970.
     """
 
-    equal: Keys | None
-    place: Place | None
+    keys: Keys | None
+    spatial: Spatial | None
     range: Range | None
     how: How
     source: Source
@@ -78,25 +79,23 @@ class Join:
     @property
     def on(self) -> Condition:
         """The condition as it was written."""
-        return combine(self.equal, self.range if self.place is None else self.place)
+        return combine(self.keys, self.range if self.spatial is None else self.spatial)
 
     @property
     def left_columns(self) -> tuple[str, ...]:
         """The events' columns that the condition names."""
-        keys = tuple(left for left, _ in self.equal.pairs) if self.equal is not None else ()
-        place = named(self.place.left) if self.place is not None else ()
-        return tuple(
-            dict.fromkeys((*keys, *place, *((self.range.left,) if self.range is not None else ())))
-        )
+        keys = (left for left, _ in key_pairs(self.keys))
+        spatial = named(self.spatial.left) if self.spatial is not None else ()
+        span = (self.range.left,) if self.range is not None else ()
+        return tuple(dict.fromkeys((*keys, *spatial, *span)))
 
     @property
     def condition_columns(self) -> tuple[str, ...]:
         """The table's columns that the condition names."""
-        keys = tuple(right for _, right in self.equal.pairs) if self.equal is not None else ()
-        place = named(self.place.right) if self.place is not None else ()
-        return tuple(
-            dict.fromkeys((*keys, *place, *((self.range.right,) if self.range is not None else ())))
-        )
+        keys = (right for _, right in key_pairs(self.keys))
+        spatial = named(self.spatial.right) if self.spatial is not None else ()
+        span = (self.range.right,) if self.range is not None else ()
+        return tuple(dict.fromkeys((*keys, *spatial, *span)))
 
     @property
     def table_columns(self) -> tuple[str, ...]:
@@ -107,16 +106,16 @@ class Join:
         """What a snapshot for this join holds."""
         schema = pa.schema([self.table.field(name) for name in self.table_columns])
         return Recipe(
-            self.source, schema, self.equal, self.place, self.range, cache.index, self.since,
+            self.source, schema, self.keys, self.spatial, self.range, cache.index, self.since,
             cache.buckets,
         )  # fmt: skip
 
     @property
     def srid(self) -> int:
-        """The reference system of the table's places, 0 where it is not known."""
-        if self.place is None or isinstance(self.place.right, Point):
+        """The SRID of the table's geometries, 0 where it is not known."""
+        if self.spatial is None or isinstance(self.spatial.right, Point):
             return 0
-        return srid_of(self.table.field(self.place.right)) or 0
+        return srid_of(self.table.field(self.spatial.right)) or 0
 
     @property
     def added(self) -> list[t.StructField]:
@@ -148,16 +147,16 @@ def check(
     """The join, or the first thing that is wrong with it."""
     if how not in get_args(How):
         raise DefinitionError(WHERE, f"how is {how!r}", todo=f"Use one of {list(get_args(How))}.")
-    equal, place, span = split(on)
+    keys, spatial, span = split(on)
     table = source.schema()
-    if equal is not None:
-        _check_keys(equal, events, table, source.name)
-    if place is not None:
-        _check_place(place, events, table, source.name)
+    if keys is not None:
+        _check_keys(keys, events, table, source.name)
+    if spatial is not None:
+        _check_spatial(spatial, events, table, source.name)
     if span is not None:
         _check_range(span, events, table, source.name)
     bring = (
-        brought(WHERE, columns, table.names, equal, place, source.name)
+        brought(WHERE, columns, table.names, keys, spatial, source.name)
         if how in ("inner", "left")
         else ()
     )
@@ -167,7 +166,7 @@ def check(
             f"columns= has no meaning with how={how!r}",
             todo="Leave it out: none are brought.",
         )
-    distances = [place.name] if isinstance(place, Nearest) and how in ("inner", "left") else []
+    distances = [spatial.name] if isinstance(spatial, Nearest) and how in ("inner", "left") else []
     left, right = result_names(
         WHERE, events.names, [*(new for new, _ in bring), *distances], suffixes,
         sides=("the events have", "the table brings"),
@@ -179,14 +178,14 @@ def check(
     ours = {name.casefold() for name in events.names}
     unique = [f"_rivermouth_{name}" if name.casefold() in ours else name for name in right]
     return Join(
-        equal, place, span, cast(How, how), source, events, table,
+        keys, spatial, span, cast(How, how), source, events, table,
         tuple((new, old) for new, (_, old) in zip(unique, bring, strict=False)),
         unique[-1] if distances else None, (*left, *right), time.time(),
     )  # fmt: skip
 
 
-def _check_keys(equal: Keys, events: t.StructType, table: pa.Schema, name: str) -> None:
-    for left, right in equal.pairs:
+def _check_keys(keys: Keys, events: t.StructType, table: pa.Schema, name: str) -> None:
+    for left, right in keys.pairs:
         _check_same_family("keys", left, right, events, table, name)
 
 
@@ -243,28 +242,28 @@ def _check_offsets(span: Between, kind: t.DataType, is_time: bool) -> None:
         )
 
 
-def _check_place(place: Place, events: t.StructType, table: pa.Schema, name: str) -> None:
-    ours = _event_srid(place.left, events)
-    if isinstance(place.right, Point):
-        for column in named(place.right):
+def _check_spatial(spatial: Spatial, events: t.StructType, table: pa.Schema, name: str) -> None:
+    ours = _event_srid(spatial.left, events)
+    if isinstance(spatial.right, Point):
+        for column in named(spatial.right):
             kind = types.to_spark(
                 _table_field(table, column, name).type, where=WHERE, column=column
             )
             _check_coordinate(kind, column, f"{name}'s")
         return
-    field = _table_field(table, place.right, name)
+    field = _table_field(table, spatial.right, name)
     theirs = srid_of(field)
     if theirs is None and not _is_binary(field.type):
         raise ColumnError(
             WHERE,
-            f"column {place.right!r} of {name} is of type {field.type}, not a geometry",
+            f"column {spatial.right!r} of {name} is of type {field.type}, not a geometry",
             there=f"the table's geometry columns are {_geometries(table)}",
             todo="Name one of these, or two number columns with rm.point.",
         )
     if ours and theirs and ours != theirs:
         raise ConditionError(
             WHERE,
-            f"{place.left!r} is in SRID {ours} and {place.right!r} of {name} in SRID {theirs}",
+            f"{spatial.left!r} is in SRID {ours} and {spatial.right!r} of {name} in SRID {theirs}",
             todo="Bring both into one reference system first; rivermouth does not project.",
         )
 
@@ -319,15 +318,16 @@ def brought(
     where: str,
     columns: Columns,
     names: Sequence[str],
-    equal: Keys | None,
-    place: Place | None,
+    keys: Keys | None,
+    spatial: Spatial | None,
     side: str,
 ) -> tuple[tuple[str, str], ...]:
     """What is brought of `names`: where nothing is asked for, all that the condition leaves out."""
     if columns is None:
-        keys = {right for _, right in equal.pairs} if equal is not None else set()
-        shapes = {place.right} if place is not None and isinstance(place.right, str) else set()
-        return tuple((name, name) for name in names if name not in keys | shapes)
+        omitted = {right for _, right in key_pairs(keys)}
+        if spatial is not None and isinstance(spatial.right, str):
+            omitted.add(spatial.right)
+        return tuple((name, name) for name in names if name not in omitted)
     if isinstance(columns, str):
         raise ColumnError(
             where, f"columns is the text {columns!r}", todo=f"Write a list: columns=[{columns!r}]."

@@ -43,7 +43,7 @@ class Question:
     ----------
     source
         The table.
-    equal
+    keys
         Which columns are the key; None: the whole table is one key's.
     columns, table
         The columns to bring, and the table's types as they were when the join was defined.
@@ -52,7 +52,7 @@ class Question:
     """
 
     source: Source
-    equal: Keys | None
+    keys: Keys | None
     columns: tuple[str, ...]
     table: pa.Schema
     sort: str | None
@@ -75,10 +75,10 @@ class Question:
 
     def _ask(self, keys: Mapping[str, pa.Array], asking: Asking) -> tuple[Ints, pa.Table]:
         columns = self._asked
-        if self.equal is None:
+        if self.keys is None:
             rows = asking.ask(lambda: self.source.read(columns), "the whole table")
             return np.zeros(rows.num_rows, np.int64), rows
-        equal, source = self.equal, cast(Queryable, self.source)
+        equal, source = self.keys, cast(Queryable, self.source)
         count = len(next(iter(keys.values())))
         what = "one key" if count == 1 else f"{count:,} keys"
         numbers, rows = asking.ask(lambda: source.lookup(equal, columns, keys), what)

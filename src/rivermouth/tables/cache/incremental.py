@@ -50,7 +50,7 @@ class Wanted:
     ----------
     source
         The table; one that can answer, where there is equality.
-    equal, range
+    keys, range
         The condition's parts, at least one of them given.
     columns
         The table's columns to bring.
@@ -59,7 +59,7 @@ class Wanted:
     """
 
     source: Source
-    equal: Keys | None
+    keys: Keys | None
     range: Range | None
     columns: tuple[str, ...]
     left: pa.Schema
@@ -72,7 +72,7 @@ class Wanted:
         return digest(
             identity(
                 table=self.source.identity,
-                on=(self.equal, self.range),
+                on=(self.keys, self.range),
                 columns=self.columns,
                 types=types,
             )
@@ -153,7 +153,7 @@ class IncrementalCache:
         )
         sort = wanted.range.right if wanted.range is not None else None
         self._question = Question(
-            wanted.source, wanted.equal, wanted.columns, wanted.table, sort, self._scale
+            wanted.source, wanted.keys, wanted.columns, wanted.table, sort, self._scale
         )
         self._asking = asking or Asking(wanted.source.name, settings.attempts)
         self._lock = threading.Lock()
@@ -251,8 +251,8 @@ class IncrementalCache:
         count = len(next(iter(left.values())))
         usable = np.ones(count, dtype=bool)
         troubles = {}
-        if self._wanted.equal is not None:
-            usable = ~key_index.missing([left[name] for name, _ in self._wanted.equal.pairs])
+        if self._wanted.keys is not None:
+            usable = ~key_index.missing([left[name] for name, _ in self._wanted.keys.pairs])
             troubles["null_key"] = count - int(np.count_nonzero(usable))
         low = high = None
         if self._wanted.range is not None:
@@ -266,7 +266,7 @@ class IncrementalCache:
 
     def _key_columns(self, left: Columns, records: Ints) -> dict[str, pa.Array]:
         names = (
-            [name for name, _ in self._wanted.equal.pairs] if self._wanted.equal is not None else []
+            [name for name, _ in self._wanted.keys.pairs] if self._wanted.keys is not None else []
         )
         if names and len(records) == len(left[names[0]]):
             return {name: left[name] for name in names}

@@ -19,7 +19,7 @@ import pyarrow as pa
 from rivermouth.errors import TableStale
 from rivermouth.kernels.table_join import matching
 from rivermouth.spec.caches import Full
-from rivermouth.spec.conditions import Keys, Place, Range
+from rivermouth.spec.conditions import Keys, Range, Spatial
 from rivermouth.spec.identity import digest, identity
 from rivermouth.tables.cache import buckets
 from rivermouth.tables.cache.memory import give_back
@@ -41,7 +41,7 @@ class Recipe:
         The table.
     schema
         The columns, with the types that they had when the join was defined.
-    equal, place, range
+    keys, spatial, range
         The parts of the condition.
     index
         The index, where it is not left to the table.
@@ -54,8 +54,8 @@ class Recipe:
 
     source: Source
     schema: pa.Schema
-    equal: Keys | None = None
-    place: Place | None = None
+    keys: Keys | None = None
+    spatial: Spatial | None = None
     range: Range | None = None
     index: str | None = None
     since: float = 0.0
@@ -69,7 +69,7 @@ class Recipe:
                 format=FORMAT,
                 table=self.source.identity,
                 columns=[(field.name, str(field.type)) for field in self.schema],
-                on=(self.equal, self.place, self.range),
+                on=(self.keys, self.spatial, self.range),
                 index=self.index,
                 buckets=self.buckets,
             )
@@ -139,8 +139,8 @@ def _indexed(recipe: Recipe, read: pa.Table) -> tuple[pa.Table, matching.Index]:
     rows = _one_batch(read)
     columns = {name: _array(rows, name) for name in rows.column_names}
     return rows, matching.prepare(
-        recipe.place, columns, where=recipe.source.name, index=recipe.index,
-        equal=recipe.equal, span=recipe.range,
+        recipe.spatial, columns, where=recipe.source.name, index=recipe.index,
+        keys=recipe.keys, span=recipe.range,
     )  # fmt: skip
 
 
@@ -180,8 +180,8 @@ def _fill(draft: Path, recipe: Recipe, began: float) -> None:
         rows, index = load(recipe)
         write(draft, rows, index, loaded=began, seconds=time.perf_counter() - watch)
         return
-    assert recipe.equal is not None
-    keys = [right for _, right in recipe.equal.pairs]
+    assert recipe.keys is not None
+    keys = [right for _, right in recipe.keys.pairs]
     buckets.cut(recipe.source, recipe.schema, keys, recipe.buckets, draft)
     write_about(draft, loaded=began, seconds=time.perf_counter() - watch, buckets=recipe.buckets)
 

@@ -32,7 +32,7 @@ import pyarrow as pa
 from rivermouth.errors import RivermouthError
 from rivermouth.kernels.table_join import matching
 
-FORMAT = 3
+FORMAT = 4
 PARTS = "parts"  # a folder whose files are brought to a host one by one, as they are needed
 _KEPT = 2  # versions: the newest, and the one that running tasks may still be opening
 

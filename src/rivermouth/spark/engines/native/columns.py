@@ -44,10 +44,10 @@ def with_index(events: DataFrame, join: Join, index: DataFrame, *, present: Sql)
 
 def same_key(join: Join, *, present: Sql = "true") -> Column:
     """The event's keys equal the index's; without keys, the event is `present`."""
-    if join.equal is None:
+    if join.keys is None:
         # not a literal: Spark would make a filter of that, and a join without an equality
         return F.expr(f"CASE WHEN {present} THEN 0L END = {hidden('key0')}")
-    ours = (_comparable(left, join.events[left].dataType) for left, _ in join.equal.pairs)
+    ours = (_comparable(left, join.events[left].dataType) for left, _ in join.keys.pairs)
     return F.expr(" AND ".join(f"{key} = {hidden(f'key{i}')}" for i, key in enumerate(ours)))
 
 

@@ -15,7 +15,7 @@ from rivermouth.spark.engines.native.columns import quoted
 from rivermouth.spark.engines.native.expressions import Sql
 from rivermouth.spark.engines.stateless import REPORTS, report_name
 from rivermouth.spark.validation.join_table import WHERE, Join
-from rivermouth.spec.conditions import Near, Point, named
+from rivermouth.spec.conditions import DWithin, Point, named
 
 
 def counted(events: DataFrame, join: Join) -> DataFrame:
@@ -32,20 +32,20 @@ def counted(events: DataFrame, join: Join) -> DataFrame:
 def _reasons(join: Join) -> list[tuple[str, Sql]]:
     """Why an event may match nothing, and the test, as `kernels.table_join.matching` counts."""
     found = []
-    if join.equal is not None:
-        missing = (_is_missing(left, join.events[left].dataType) for left, _ in join.equal.pairs)
+    if join.keys is not None:
+        missing = (_is_missing(left, join.events[left].dataType) for left, _ in join.keys.pairs)
         found.append(("null_key", " OR ".join(missing)))
     if join.range is not None:
         left = join.range.left
         found.append(("null_value", _is_missing(left, join.events[left].dataType)))
-    if join.place is not None:
-        assert isinstance(join.place.left, Point)
-        x, y = (f"double({quoted(name)})" for name in named(join.place.left))
+    if join.spatial is not None:
+        assert isinstance(join.spatial.left, Point)
+        x, y = (f"double({quoted(name)})" for name in named(join.spatial.left))
         is_null = f"{x} IS NULL OR {y} IS NULL"
         # infinite less infinite is NaN, and so is NaN less NaN
         is_finite = f"NOT isnan({x} - {x}) AND NOT isnan({y} - {y})"
         found += [("null", is_null), ("not_finite", f"NOT ({is_null} OR {is_finite})")]
-        if isinstance(join.place, Near) and join.place.metric == "sphere":
+        if isinstance(join.spatial, DWithin) and join.spatial.metric == "sphere":
             found.append(("out_of_range", f"{is_finite} AND abs({y}) > 90"))
     return found
 

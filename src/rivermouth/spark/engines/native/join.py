@@ -35,7 +35,7 @@ from rivermouth.spark.engines.native.ranges import RangeRows, join_ranges
 from rivermouth.spark.engines.native.rows import KeyedRows
 from rivermouth.spark.validation.join_table import WHERE, Join
 from rivermouth.spec.caches import Full
-from rivermouth.spec.conditions import Near, Nearest, Point, Topology
+from rivermouth.spec.conditions import DWithin, Nearest, Point, Topology
 from rivermouth.tables.cache import snapshot
 
 
@@ -52,7 +52,7 @@ def native_join(events: DataFrame, join: Join, cache: Full, folder: str) -> Data
     refuse(join)
     events = counted(events, join)
     index = F.broadcast(index_frame(events.sparkSession, join, cache, folder))
-    if join.place is not None:
+    if join.spatial is not None:
         return join_places(events, join, index)
     if join.range is not None:
         return join_ranges(events, join, index)
@@ -74,14 +74,14 @@ def refuse(join: Join) -> None:
 
 
 def _trouble(join: Join) -> str:
-    match join.place:
+    match join.spatial:
         case None:
             return ""
         case Nearest():
             return "nearest has no form in Spark SQL"
         case Topology(predicate) if predicate not in ANSWERS:
             return f"{predicate} has no form in Spark SQL"
-        case Topology() | Near() as place if not isinstance(place.left, Point):
+        case Topology() | DWithin() as place if not isinstance(place.left, Point):
             return f"the events' place is the column {place.left!r}, not rm.point"
         case Topology() as place if isinstance(place.right, Point):
             return "the table's places are points, not polygons"
@@ -113,10 +113,10 @@ def index_frame(spark: SparkSession, join: Join, cache: Full, folder: str) -> Da
 def _rows_for(join: Join) -> KeyedRows:
     if join.range is not None:
         return RangeRows.for_range(join)
-    if join.place is None:
+    if join.spatial is None:
         return KeyedRows.of(join)
-    assert not isinstance(join.place, Nearest)
-    return PlaceRows.of(join, place=join.place, none=join.how == "left")
+    assert not isinstance(join.spatial, Nearest)
+    return PlaceRows.of(join, place=join.spatial, none=join.how == "left")
 
 
 @dataclass(frozen=True)

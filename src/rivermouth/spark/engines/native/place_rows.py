@@ -30,7 +30,7 @@ from rivermouth.spark.engines.native.rows import (
     list_of,
     sure,
 )
-from rivermouth.spec.conditions import Near, Point, Topology
+from rivermouth.spec.conditions import DWithin, Point, Topology
 
 SPACE, CELLS, LISTS = "space", "cells", "lists"
 
@@ -60,13 +60,13 @@ class PlaceRows(KeyedRows):
         Whether events that match nothing come out beside those that do (a left join).
     """
 
-    place: Topology | Near
+    place: Topology | DWithin
     none: bool
 
     @property
     def schema(self) -> pa.Schema:
         """The columns."""
-        candidate = _POINT if isinstance(self.place, Near) else _POLYGON
+        candidate = _POINT if isinstance(self.place, DWithin) else _POLYGON
         return pa.schema(
             [
                 *self.key_fields,
@@ -90,7 +90,7 @@ class PlaceRows(KeyedRows):
         return pa.RecordBatch.from_arrays(parts, schema=self.schema)
 
     def _index(self, table: Columns, groups: Groups, index: Index | None) -> list[pa.Array]:
-        if isinstance(self.place, Near):
+        if isinstance(self.place, DWithin):
             points = _points(self.place, table, groups, none=self.none, where=self.table)
             self._check_lists(table, points.lists)
             return _points_arrow(self.place, points, groups.count)
@@ -104,9 +104,9 @@ class PlaceRows(KeyedRows):
         self.check_size(table, size)
 
 
-def space_of(place: Topology | Near) -> tuple[str, ...]:
+def space_of(place: Topology | DWithin) -> tuple[str, ...]:
     """The names of the numbers that a cell is computed from."""
-    if not isinstance(place, Near):
+    if not isinstance(place, DWithin):
         return _GRID
     axes = range(3 if place.metric == "sphere" else 2)
     return ("side", *(f"{end}{axis}" for end in ("low", "high") for axis in axes))
@@ -123,7 +123,7 @@ def _polygons(
     if not (inside or boundary):  # nothing is listed, and nothing is found
         shapes = np.full(len(shapes), None, dtype=object)
     elif groups.count == 1 and index is not None and index.kind == "cells":
-        made = cells.Cells(**index.part("place"))  # type: ignore[arg-type]
+        made = cells.Cells(**index.part("spatial"))  # type: ignore[arg-type]
         return sql_grid.of_cells(made, full=inside, none=none)
     return sql_grid.stack(
         [
@@ -170,7 +170,7 @@ def _polygons_arrow(made: sql_grid.Polygons) -> list[pa.Array]:
 
 
 def _points(
-    place: Near, table: Columns, groups: Groups, *, none: bool, where: str
+    place: DWithin, table: Columns, groups: Groups, *, none: bool, where: str
 ) -> sql_grid.Points:
     places = _only_points(place, table, where)
     group, number = groups.of_rows(len(places))
@@ -188,7 +188,7 @@ def _points(
     )  # fmt: skip
 
 
-def _only_points(place: Near, table: Columns, where: str) -> Places:
+def _only_points(place: DWithin, table: Columns, where: str) -> Places:
     places = table_places(table, place.right, where=where)
     if places.ok.any() and not places.are_points:
         assert not isinstance(place.right, Point)
@@ -204,7 +204,7 @@ def _only_points(place: Near, table: Columns, where: str) -> Places:
     return places
 
 
-def _points_arrow(place: Near, made: sql_grid.Points, groups: int) -> list[pa.Array]:
+def _points_arrow(place: DWithin, made: sql_grid.Points, groups: int) -> list[pa.Array]:
     numbers = zip(space_of(place), (made.side, *made.low, *made.high), strict=True)
     space = _numbers({name: np.full(groups, number) for name, number in numbers})
     candidates = pa.StructArray.from_arrays(

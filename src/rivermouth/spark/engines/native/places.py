@@ -24,7 +24,7 @@ from rivermouth.spark.engines.native.expressions import Sql
 from rivermouth.spark.engines.native.place_rows import CELLS, LISTS, SPACE
 from rivermouth.spark.engines.native.rows import ROWS
 from rivermouth.spark.validation.join_table import Join
-from rivermouth.spec.conditions import Near, Point, Topology, named
+from rivermouth.spec.conditions import DWithin, Point, Topology, named
 
 _X, _Y = hidden("x"), hidden("y")
 
@@ -48,10 +48,10 @@ def _listed(events: DataFrame, join: Join, index: DataFrame) -> DataFrame:
 
 def _located(events: DataFrame, join: Join) -> DataFrame:
     """The events with their coordinates as doubles, NaN where they are null."""
-    assert join.place is not None
-    assert isinstance(join.place.left, Point)
+    assert join.spatial is not None
+    assert isinstance(join.spatial.left, Point)
     nan = F.lit(math.nan)  # in SQL it is text, cast, and that may be null as far as Spark knows
-    x, y = (F.col(quoted(name)).cast("double") for name in named(join.place.left))
+    x, y = (F.col(quoted(name)).cast("double") for name in named(join.spatial.left))
     return events.select("*", F.coalesce(x, nan).alias(_X), F.coalesce(y, nan).alias(_Y))
 
 
@@ -87,16 +87,16 @@ def _any(candidates: Sql, join: Join) -> Sql:
 
 
 def _cell(join: Join) -> Sql:
-    if not isinstance(join.place, Near):
+    if not isinstance(join.spatial, DWithin):
         return expressions.grid_cell(hidden(SPACE), _X, _Y)
-    position = expressions.on_sphere(_X, _Y) if join.place.metric == "sphere" else (_X, _Y)
+    position = expressions.on_sphere(_X, _Y) if join.spatial.metric == "sphere" else (_X, _Y)
     return expressions.hashed_cell(hidden(SPACE), hidden(CELLS), position)
 
 
 def _test(candidate: Sql, join: Join) -> Sql:
-    match join.place:
-        case Near(limit=limit, metric=metric):
+    match join.spatial:
+        case DWithin(limit=limit, metric=metric):
             return expressions.is_near(candidate, _X, _Y, limit, sphere=metric == "sphere")
         case Topology(predicate):
             return expressions.in_polygon(candidate, _X, _Y, predicate)
-    raise AssertionError(join.place)
+    raise AssertionError(join.spatial)

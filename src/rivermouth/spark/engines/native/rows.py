@@ -66,10 +66,10 @@ class KeyedRows:
     @classmethod
     def of(cls, join: Join, **more: Any) -> Self:
         """What `join` needs."""
-        pairs = join.equal.pairs if join.equal is not None else ()
+        pairs = join.keys.pairs if join.keys is not None else ()
         return cls(
             table=join.source.name,
-            equal=join.equal,
+            equal=join.keys,
             keys=tuple(_type(join, right) for _, right in pairs) or (pa.int64(),),
             brought=tuple((old, _type(join, old)) for _, old in join.columns),
             **more,

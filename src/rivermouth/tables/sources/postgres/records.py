@@ -16,7 +16,7 @@ from rivermouth.kernels.keys import key_index
 from rivermouth.kernels.spatial.geometry import Places
 from rivermouth.kernels.spatial.sphere import is_on_sphere
 from rivermouth.kernels.table_join.by_place import places_of
-from rivermouth.spec.conditions import Keys, Place, Range
+from rivermouth.spec.conditions import Keys, Range, Spatial
 from rivermouth.tables.cache.probes import columns_of
 from rivermouth.tables.sources.postgres.access import WHERE
 from rivermouth.tables.sources.postgres.arrays import Floats, parameter
@@ -54,7 +54,7 @@ class Records:
 def records_of(
     left: Mapping[str, pa.Array],
     equal: Keys | None,
-    place: Place | None,
+    place: Spatial | None,
     span: Range | None,
     table: Description,
     *,

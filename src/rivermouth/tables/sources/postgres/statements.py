@@ -21,12 +21,12 @@ from rivermouth.kernels.spatial.sphere import RADIUS
 from rivermouth.kernels.spatial.strtree import may_be_disjoint
 from rivermouth.spec.conditions import (
     Between,
-    Near,
+    DWithin,
     Nearest,
     Parts,
-    Place,
     Point,
     Range,
+    Spatial,
     Topology,
 )
 from rivermouth.tables.sources.postgres.access import WHERE
@@ -98,19 +98,19 @@ class Spot:
         return sql.SQL(text).format(plane=self.plane, sphere=self.sphere)
 
 
-def is_on_sphere(place: Place | None) -> bool:
+def is_on_sphere(place: Spatial | None) -> bool:
     """Whether `place` is measured along great circles."""
-    return isinstance(place, (Near, Nearest)) and place.metric == "sphere"
+    return isinstance(place, (DWithin, Nearest)) and place.metric == "sphere"
 
 
-def spot_of(place: Place, table: Description) -> Spot:
+def spot_of(place: Spatial, table: Description) -> Spot:
     """The places that `place` names in the table."""
     plane, sphere, srid = _expressions(place, table)
     test = sql.SQL(_IS_ON_SPHERE if is_on_sphere(place) else _HAS_PLACE)
     return Spot(plane, sphere, test.format(plane), srid)
 
 
-def _expressions(place: Place, table: Description) -> tuple[sql.Composable, sql.Composable, int]:
+def _expressions(place: Spatial, table: Description) -> tuple[sql.Composable, sql.Composable, int]:
     """The table's places for the plane and for the sphere, and their SRID."""
     if isinstance(place.right, Point):
         x, y = (table.columns[name].at("t") for name in (place.right.x, place.right.y))
@@ -181,7 +181,7 @@ def _records(records: Records, *, srid: int) -> sql.Composed:
     )
 
 
-def _test(place: Place, spot: Spot) -> tuple[list[sql.Composable], dict[str, Any]]:
+def _test(place: Spatial, spot: Spot) -> tuple[list[sql.Composable], dict[str, Any]]:
     """What must hold of a pair, and the values that are bound."""
     match place:
         case Topology("relate", _, _, pattern):
@@ -190,9 +190,9 @@ def _test(place: Place, spot: Spot) -> tuple[list[sql.Composable], dict[str, Any
             return [spot.write(near + "ST_Relate(l.g, {plane}, %(pattern)s)")], {"pattern": pattern}
         case Topology(predicate):
             return [spot.write(_PREDICATES[predicate] + "(l.g, {plane})")], {}
-        case Near(limit=limit, metric="planar"):
+        case DWithin(limit=limit, metric="planar"):
             return [spot.write("ST_DWithin(l.g, {plane}, %(limit)s)")], {"limit": limit}
-        case Near(limit=limit):
+        case DWithin(limit=limit):
             wide = 1.01 * limit + 1  # metres for the index, which measures a little differently
             return [spot.write(_SPHERE_NEAR)], {"limit": limit, "wide": wide}
         case Nearest(k=k, limit=cut_off):
@@ -246,7 +246,7 @@ def _newest(
 
 def _body(
     table: Description,
-    place: Place,
+    place: Spatial,
     spot: Spot,
     columns: Sequence[str],
     on: Sequence[sql.Composable],

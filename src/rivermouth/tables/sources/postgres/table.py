@@ -104,14 +104,14 @@ class PostgresTable(Shown):
     ) -> tuple[npt.NDArray[np.int64], pa.Table]:
         parts = split(condition)
         schema = table.chosen(columns)
-        if isinstance(parts.place, Nearest):
+        if isinstance(parts.spatial, Nearest):
             schema = schema.append(pa.field("distance", pa.float64()))
         records = records_of(
             left,
             *parts,
             table,
-            srid=spot_of(parts.place, table).srid if parts.place is not None else 0,
-            on_sphere=is_on_sphere(parts.place),
+            srid=spot_of(parts.spatial, table).srid if parts.spatial is not None else 0,
+            on_sphere=is_on_sphere(parts.spatial),
         )
         if not len(records.rows):
             return records.rows, schema.empty_table()

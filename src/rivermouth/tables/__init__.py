@@ -130,7 +130,7 @@ def mysql(
     from rivermouth.spec.filters import filter_of
 
     try:
-        from rivermouth.tables.sources.mysql.access import Access
+        from rivermouth.tables.sources.mysql.address import MySQLAddress
         from rivermouth.tables.sources.mysql.table import MySQLTable
     except ImportError as error:
         raise SessionError(
@@ -139,12 +139,12 @@ def mysql(
             there=str(error),
             todo="Install it: pip install 'rivermouth[mysql]'.",
         ) from error
-    access = Access(
+    address = MySQLAddress(
         url,
         positive_seconds(connect_timeout, where="tables.mysql(connect_timeout=)"),
         positive_seconds(statement_timeout, where="tables.mysql(statement_timeout=)"),
     )
-    return MySQLTable(access, table, filter_of(where, at="tables.mysql"))
+    return MySQLTable(address, table, filter_of(where, at="tables.mysql"))
 
 
 def parquet(
@@ -235,7 +235,7 @@ def postgres(
     from rivermouth.spec.filters import filter_of
 
     try:
-        from rivermouth.tables.sources.postgres.access import Access
+        from rivermouth.tables.sources.postgres.address import PostgresAddress
         from rivermouth.tables.sources.postgres.table import PostgresTable
     except ImportError as error:
         raise SessionError(
@@ -244,12 +244,12 @@ def postgres(
             there=str(error),
             todo="Install it: pip install 'rivermouth[postgres]'.",
         ) from error
-    access = Access(
+    address = PostgresAddress(
         url,
         positive_seconds(connect_timeout, where="tables.postgres(connect_timeout=)"),
         positive_seconds(statement_timeout, where="tables.postgres(statement_timeout=)"),
     )
-    return PostgresTable(access, table, filter_of(where, at="tables.postgres"))
+    return PostgresTable(address, table, filter_of(where, at="tables.postgres"))
 
 
 def sqlite(
@@ -287,11 +287,8 @@ def sqlite(
     from rivermouth.spec.durations import positive_seconds
     from rivermouth.spec.filters import filter_of
     from rivermouth.tables.files import located
-    from rivermouth.tables.sources.sqlite.table import SQLiteTable
+    from rivermouth.tables.sources.sqlite.table import SQLiteFile, SQLiteTable
 
-    return SQLiteTable(
-        located(path),
-        table,
-        filter_of(where, at="tables.sqlite"),
-        positive_seconds(statement_timeout, where="tables.sqlite(statement_timeout=)"),
-    )
+    seconds = positive_seconds(statement_timeout, where="tables.sqlite(statement_timeout=)")
+    file = SQLiteFile(located(path), seconds)
+    return SQLiteTable(file, table, filter_of(where, at="tables.sqlite"))

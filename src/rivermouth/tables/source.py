@@ -111,7 +111,7 @@ def gone(name: str, names: Iterable[str], *, where: str, table: str) -> TableInv
         where,
         f"{table} has no column {name!r}",
         there=f"its columns are {sorted(names)}",
-        todo="If the table has changed, define the join anew.",
+        todo="If the table has changed, define the join again.",
     )
 
 

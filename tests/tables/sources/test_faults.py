@@ -20,8 +20,8 @@ from tests.support.stores import DATABASES, Store, mysql_connection, store_of
 
 import rivermouth as rm
 from rivermouth.errors import RivermouthError, TableInvalid, TableMissing, TableUnavailable
-from rivermouth.tables.sources import pooling
-from rivermouth.tables.sources.mysql import connections
+from rivermouth.tables.sources.mysql import driver
+from rivermouth.tables.sources.sql.driver import LIMIT
 
 pytestmark = pytest.mark.server
 
@@ -108,7 +108,7 @@ def test_a_server_that_says_nothing_is_given_up():
 
 
 def test_a_server_that_freezes_is_given_up(monkeypatch):
-    monkeypatch.setattr(connections, "_GRACE", 0.5)
+    monkeypatch.setattr(driver, "_GRACE", 0.5)
     with servers.mariadb_server() as server:
         Store("mysql", server.url).put("words", WORDS)
         table = rm.tables.mysql(server.url, "words", statement_timeout="1 second")
@@ -178,7 +178,7 @@ def test_a_table_that_loses_a_column_is_said(store):
             ask()
         assert str(caught.value) == (
             f"tables.{store.kind}: table 'shrinking' has no column 'word'; its columns are ['id']. "
-            "If the table has changed, define the join anew."
+            "If the table has changed, define the join again."
         )
 
 
@@ -219,7 +219,7 @@ def test_connections_to_mariadb_are_few(mariadb_url):
             seen.append(cursor.fetchone()[0] - 1)
             time.sleep(0.05)
     assert len(done) == 9
-    assert 1 < max(seen) <= pooling.LIMIT
+    assert 1 < max(seen) <= LIMIT
 
 
 # -- SQLite's own
@@ -281,7 +281,7 @@ def test_no_password_in_errors_about_the_url(url):
     with pytest.raises(RivermouthError) as caught:
         rm.tables.mysql(url, "zones")
     assert not leaks(caught.value)
-    assert str(caught.value).startswith("tables.mysql: the url cannot be understood; ")
+    assert str(caught.value).startswith("tables.mysql: the url cannot be parsed; ")
 
 
 def test_an_option_that_is_not_known_is_named_without_its_value():

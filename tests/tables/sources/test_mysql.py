@@ -14,7 +14,7 @@ from tests.support.stores import mysql_connection
 import rivermouth as rm
 from rivermouth.errors import SessionError, TableInvalid, TableMissing, TableUnavailable
 from rivermouth.tables.source import Queryable, srid_of
-from rivermouth.tables.sources.mysql import connections
+from rivermouth.tables.sources.mysql.table import MySQLTable
 
 pytestmark = pytest.mark.server
 
@@ -28,7 +28,7 @@ def database(mariadb_url):
 @pytest.fixture(autouse=True)
 def _fresh_connections():
     yield
-    connections.close_all()
+    MySQLTable.driver.close()
 
 
 def made(database, url, declared, *values):
@@ -123,7 +123,7 @@ def test_a_type_that_is_not_known_is_named(mariadb_url, database):
     with pytest.raises(TableInvalid) as caught:
         made(database, mariadb_url, "TIME").schema()
     assert str(caught.value) == (
-        "tables.mysql: column 'c' of t is of type time, which is not known here. "
+        "tables.mysql: column 'c' of t is of type time, which is not supported. "
         "Make a view that leaves it out or casts it, as in CAST(c AS CHAR)."
     )
 
@@ -180,7 +180,7 @@ def test_a_missing_table_is_said_with_the_nearest_name(mariadb_url, database):
     with pytest.raises(TableMissing) as caught:
         rm.tables.mysql(mariadb_url, "distrikts").schema()
     assert str(caught.value).startswith(
-        "tables.mysql: there is no table 'distrikts'; database 'test' shows ["
+        "tables.mysql: there is no table 'distrikts'; database 'test' has ["
     )
     assert str(caught.value).endswith("Did you mean 'districts'?")
 
@@ -193,7 +193,7 @@ def test_nothing_is_ever_written(mariadb_url, database):
             cursor.execute("DELETE FROM t")
 
     with pytest.raises(TableUnavailable, match="READ ONLY transaction"):
-        connections.run(rm.tables.mysql(mariadb_url, "t").access, "it", write)
+        rm.tables.mysql(mariadb_url, "t")._run(write)
 
 
 def test_it_is_a_value_that_can_be_pickled_and_asked(mariadb_url):

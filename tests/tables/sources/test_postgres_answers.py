@@ -10,15 +10,10 @@ import psycopg
 import pyarrow as pa
 import pytest
 import shapely
-from psycopg import sql
 
 import rivermouth as rm
 from rivermouth.errors import ColumnError, ConditionError, TableInvalid
 from rivermouth.kernels.spatial.sphere import RADIUS
-from rivermouth.spec.conditions import split
-from rivermouth.tables.sources.postgres.connections import run
-from rivermouth.tables.sources.postgres.records import records_of
-from rivermouth.tables.sources.postgres.statements import is_on_sphere, spot_of, statement
 
 pytestmark = pytest.mark.server
 
@@ -239,7 +234,9 @@ def test_a_shape_that_postgis_cannot_judge_is_an_error_that_says_so(
     with pytest.raises(TableInvalid) as caught:
         table.lookup(rm.overlaps("spot", "shape"), ["id"], left)
     said = str(caught.value)
-    assert said.startswith("tables.postgres: table 'heaps' holds shapes that PostGIS cannot judge;")
+    assert said.startswith(
+        "tables.postgres: table 'heaps' holds shapes that PostGIS cannot evaluate;"
+    )
     assert "TopologyException: side location conflict" in said
     assert said.endswith("unite the parts of collections that overlap with ST_UnaryUnion.")
 
@@ -463,7 +460,7 @@ def test_keys_of_another_family_are_refused(postgres_url, database):
     with pytest.raises(ConditionError) as caught:
         table.lookup(rm.keys("key"), ["key"], {"key": pa.array(["1"])})
     assert str(caught.value) == (
-        "tables.postgres: equal compares keys of type string with a column read as int32. "
+        "tables.postgres: keys compares keys of type string with a column read as int32. "
         "Cast one of them."
     )
 
@@ -494,15 +491,9 @@ def test_keys_and_a_place_must_both_hold(postgres_url, database):
 
 
 def plan(table, condition, left):
-    parts = split(condition)
-    described = table._describe()
-    srid = spot_of(parts.spatial, described).srid if parts.spatial is not None else 0
-    on_sphere = is_on_sphere(parts.spatial)
-    records = records_of(left, *parts, described, srid=srid, on_sphere=on_sphere)
-    text, parameters = statement(described, parts, ["id"], records)
-    rows = run(
-        table.access, "it", lambda c: c.execute(sql.SQL("EXPLAIN ") + text, parameters).fetchall()
-    )
+    relation = table._describe()
+    made = table._statement(relation, condition, [relation.columns["id"]], left)
+    rows = table._run(lambda c: c.execute(f"EXPLAIN {made.text}", made.parameters).fetchall())
     return "\n".join(row for (row,) in rows)
 
 

@@ -11,6 +11,7 @@ import pytest
 import rivermouth as rm
 from rivermouth.errors import TableInvalid, TableMissing
 from rivermouth.tables.source import Queryable
+from rivermouth.tables.sources.sql import statements
 
 
 def write(path, *statements):
@@ -105,7 +106,7 @@ def test_a_declaration_that_is_not_known_is_named(tmp_path, declared):
     with pytest.raises(TableInvalid) as caught:
         rm.tables.sqlite(path, "t").schema()
     assert str(caught.value) == (
-        f"tables.sqlite: column 'place' of t is declared as {declared!r}, which is not known here. "
+        f"tables.sqlite: column 'place' of t is of type {declared!r}, which is not supported. "
         "Make a view that leaves it out or casts it, as in CAST(place AS TEXT)."
     )
 
@@ -125,7 +126,7 @@ def test_what_a_view_computes_is_what_its_values_are(tmp_path):
          ("mixed", pa.float64()), ("empty", pa.string())]
     )  # fmt: skip
     assert table.read(["id", "said"]).to_pydict() == {"id": [3, 2, 1], "said": [None, "b!", "a!"]}
-    with pytest.raises(TableInvalid, match="column 'either' of odd is declared as ''"):
+    with pytest.raises(TableInvalid, match="column 'either' of odd is of type ''"):
         rm.tables.sqlite(path, "odd").schema()
 
 
@@ -177,7 +178,7 @@ def test_a_missing_table_is_said_with_the_nearest_name(tmp_path):
     with pytest.raises(TableMissing) as caught:
         rm.tables.sqlite(path, "distrikts").schema()
     assert str(caught.value) == (
-        f"tables.sqlite: there is no table 'distrikts' in '{path}'; it has ['districts']. "
+        f"tables.sqlite: there is no table 'distrikts'; '{path}' has ['districts']. "
         "Did you mean 'districts'?"
     )
 
@@ -209,10 +210,8 @@ def test_an_index_serves_whatever_its_collation(tmp_path, monkeypatch, condition
             plans.extend(str(row[-1]) for row in file.execute(f"EXPLAIN QUERY PLAN {text}"))
         return text
 
-    from rivermouth.tables.sources import sql
-
-    made = sql.lookup
-    monkeypatch.setattr(sql, "lookup", explained)
+    made = statements.lookup
+    monkeypatch.setattr(statements, "lookup", explained)
     left = {"word": pa.array(["a"]), "n": pa.array([1])}
     rm.tables.sqlite(path, "t").lookup(condition, ["id"], left)
     assert [plan for plan in plans if "SEARCH t USING" in plan and "by_word" in plan], plans

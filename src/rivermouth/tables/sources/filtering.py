@@ -12,17 +12,17 @@ from rivermouth.spec.filters import Comparison, Filter
 from rivermouth.tables.source import srid_of
 
 
-def check_filter(only: Filter, schema: pa.Schema, *, where: str) -> None:
+def check_filter(where: Filter, schema: pa.Schema, *, call: str) -> None:
     """Raise a `ColumnError` unless every comparison makes sense of its column."""
-    for test in only:
-        values_of(test, schema, where=where)
+    for test in where:
+        values_of(test, schema, call=call)
 
 
-def values_of(test: Comparison, schema: pa.Schema, *, where: str) -> pa.Array:
+def values_of(test: Comparison, schema: pa.Schema, *, call: str) -> pa.Array:
     """What the column is compared with, in the column's type; of no length for "is"."""
     if test.column not in schema.names:
         raise ColumnError(
-            where,
+            call,
             f"where names column {test.column!r}, which is not there",
             there=f"the columns are {sorted(schema.names)}",
             todo=did_you_mean(test.column, schema.names) or "Name one of these.",
@@ -37,7 +37,7 @@ def values_of(test: Comparison, schema: pa.Schema, *, where: str) -> pa.Array:
     except (pa.ArrowException, OverflowError, ValueError, TypeError):
         kind = "a geometry" if srid_of(field) is not None else field.type
         raise ColumnError(
-            where,
+            call,
             f"where compares column {test.column!r}, which is {kind}, with {test.value!r}",
             todo="Give a value of that type; cast the column in a view for any other.",
         ) from None

@@ -56,7 +56,7 @@ class ParquetFiles(Shown):
         dataset = _opened(self.path)
         geometries = _geometries(dataset, self.geometry)
         schema = pa.schema([_shown(field, geometries) for field in dataset.schema])
-        check_filter(self.where, schema, where=WHERE)
+        check_filter(self.where, schema, call=WHERE)
         return schema
 
     def read(self, columns: Sequence[str]) -> pa.Table:
@@ -146,7 +146,7 @@ _OPERATORS = {
 
 def _test(test: Comparison, schema: pa.Schema) -> ds.Expression:
     """The comparison as Arrow has it; null and NaN satisfy none."""
-    column, values = ds.field(test.column), values_of(test, schema, where=WHERE)
+    column, values = ds.field(test.column), values_of(test, schema, call=WHERE)
     match test.operator:
         case "is":
             return column.is_null()

@@ -1,22 +1,21 @@
-"""What the server says of a table: its columns, the order of its rows, where its places are."""
+"""What a PostgreSQL server says of a table: its columns, the order of its rows, its geometries."""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import psycopg
 import pyarrow as pa
-from psycopg import sql
 
-from rivermouth.errors import TableInvalid, TableMissing, did_you_mean
-from rivermouth.tables.source import geometry_field, gone
-from rivermouth.tables.sources.crs import UNKNOWN, WGS84
-from rivermouth.tables.sources.naming import parts_of
-from rivermouth.tables.sources.postgres.access import WHERE
-from rivermouth.tables.sources.postgres.kinds import Kind, kind_of
+from rivermouth.tables.source import geometry_field
+from rivermouth.tables.sources import crs
+from rivermouth.tables.sources.postgres.address import CALL
+from rivermouth.tables.sources.postgres.types import type_of
+from rivermouth.tables.sources.sql import relation as sql
+from rivermouth.tables.sources.sql.relation import Column, Relation
+
+Connection = psycopg.Connection[Any]
 
 #: rows up to which a table is walked row by row for each batch of events
 FEW = 64
@@ -54,176 +53,86 @@ WHERE relkind IN ('r', 'p', 'v', 'm', 'f')
 
 
 @dataclass(frozen=True)
-class Column:
-    """A column: its Arrow field, how it is read and compared.
+class GeometryColumn(Column):
+    """A geometry column: whether it is PostGIS's geography, and whether all values are points."""
 
-    `geometry` and `points` are of use for places only: the name of PostGIS's type, and whether all
-    values are points.
-    """
-
-    field: pa.Field
-    kind: Kind
-    srid: int = 0
-    geometry: str | None = None
+    is_geography: bool = False
     points: bool = False
 
-    def at(self, alias: str) -> sql.Identifier:
-        """The column, in the table called `alias`."""
-        return named(alias, self.field.name)
 
-    def read(self, alias: str) -> sql.Composed:
-        """The expression that reads it."""
-        return sql.SQL(self.kind.read).format(self.at(alias))
-
-    def key(self, alias: str) -> sql.Composed:
-        """The expression that is compared with an event's key."""
-        return sql.SQL(self.kind.key).format(self.at(alias))
+def quoted(name: str) -> str:
+    """A quoted name; the driver reads a percent sign as a parameter wherever it stands."""
+    return sql.quoted(name).replace("%", "%%")
 
 
-@dataclass(frozen=True)
-class Description:
-    """A table as the server describes it.
-
-    Parameters
-    ----------
-    name
-        Its name, as it was given.
-    relation
-        Its name or a selection from it, to be used in a statement.
-    columns
-        By name, in the table's order.
-    order
-        The names that say in which order rows come: the primary key, or the rows' places in the
-        file; empty for a view, which has neither.
-    few
-        Whether it has at most `FEW` rows.
-    parameters
-        What is bound wherever `relation` stands.
-    """
-
-    name: str
-    relation: sql.Composable
-    columns: dict[str, Column]
-    order: tuple[str, ...]
-    few: bool
-    parameters: dict[str, Any] = dataclasses.field(default_factory=dict)
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The columns' Arrow fields."""
-        return pa.schema([column.field for column in self.columns.values()])
-
-    def kind(self, name: str) -> Kind:
-        """How a column is read and compared."""
-        return self.columns[name].kind
-
-    def chosen(self, columns: Sequence[str]) -> pa.Schema:
-        """The fields of these columns, or a `TableInvalid` where one is no longer there."""
-        for name in columns:
-            if name not in self.columns:
-                raise gone(name, self.columns, where=WHERE, table=f"table {self.name!r}")
-        return pa.schema([self.columns[name].field for name in columns])
-
-    def ordered(self, alias: str) -> list[sql.Identifier]:
-        """What rows are sorted by, in the table called `alias`."""
-        return [named(alias, name) for name in self.order]
-
-
-def named(*names: str) -> sql.Identifier:
-    """A quoted name, for a statement that is executed with parameters, be it none.
-
-    In such a statement the driver reads a percent sign as a parameter wherever it stands.
-    """
-    return sql.Identifier(*(name.replace("%", "%%") for name in names))
-
-
-def describe(connection: psycopg.Connection[Any], table: str) -> Description:
+def describe(connection: Connection, table: str) -> Relation:
     """What the server says of `table`."""
-    wanted = sql.Identifier(*parts_of(table, where=WHERE))
-    found = connection.execute(_RELATION, [wanted.as_string(connection)]).fetchone()
+    wanted = ".".join(map(sql.quoted, sql.parts_of(table, call=CALL)))
+    found = connection.execute(_RELATION, [wanted]).fetchone()
     if found is None:
-        raise _missing(connection, table)
+        names = [name for (name,) in connection.execute(_TABLE_NAMES)]
+        raise sql.missing_table(CALL, table, names, place=f"what {connection.info.user} sees")
     oid, schema, name, relkind, primary_key = found
-    relation = named(schema, name)
+    relation = f"{quoted(schema)}.{quoted(name)}"
     columns = {
-        row[0]: _column(connection, table, relation, _Attribute(*row))
+        row[0]: _column(connection, table, relation, *row)
         for row in connection.execute(_COLUMNS, [oid])
     }
     places = ("tableoid", "ctid") if relkind in _HAS_ROW_PLACES else ()
     few = bool(places) and _count_up_to(connection, relation, FEW + 1) <= FEW
-    return Description(table, relation, columns, tuple(primary_key) or places, few)
-
-
-def _missing(connection: psycopg.Connection[Any], table: str) -> TableMissing:
-    names = [name for (name,) in connection.execute(_TABLE_NAMES)]
-    return TableMissing(
-        WHERE,
-        f"there is no table {table!r}",
-        there=f"{connection.info.user} sees {names[:8]}" + (" and more" if len(names) > 8 else ""),
-        todo=did_you_mean(table, names) or "Check the name, and which schema it is in.",
-    )
-
-
-class _Attribute(NamedTuple):
-    """A column as the catalog has it; `by_bytes` unless its collation finds other bytes equal."""
-
-    name: str
-    type: str
-    is_enum: bool
-    modifier: int
-    written: str
-    by_bytes: bool
+    return Relation(relation, columns, tuple(map(quoted, primary_key or places)), few=few)
 
 
 def _column(
-    connection: psycopg.Connection[Any], table: str, relation: sql.Identifier, found: _Attribute
+    connection: Connection,
+    table: str,
+    relation: str,
+    name: str,
+    typname: str,
+    is_enum: bool,
+    modifier: int,
+    written: str,
+    by_bytes: bool,
 ) -> Column:
-    kind = kind_of(found.type, found.modifier, is_enum=found.is_enum)
-    if kind is None:
-        raise TableInvalid(
-            WHERE,
-            f"column {found.name!r} of {table} is of type {found.written}, which is not known here",
-            todo=f"Make a view that leaves it out or casts it, as in {found.name}::text.",
-        )
-    if found.type in ("geometry", "geography"):
-        srid, points = _reference_system(connection, table, relation, found)
-        return Column(geometry_field(found.name, srid), kind, srid, found.type, points)
-    if not found.by_bytes:
-        kind = replace(kind, key=f'{kind.key} COLLATE "C"')
-    return Column(pa.field(found.name, kind.arrow), kind)
+    """A column; `by_bytes` unless its collation takes other bytes for equal."""
+    type_ = type_of(typname, modifier, is_enum=is_enum)
+    if type_ is None:
+        raise sql.unknown_type(CALL, table, name, written, cast=f"{name}::text")
+    if typname in ("geometry", "geography"):
+        is_geography = typname == "geography"
+        srid, points = _srid(connection, table, relation, name, modifier, is_geography)
+        field = geometry_field(name, srid)
+        return GeometryColumn(field, quoted(name), type_, is_geography, points)
+    if not by_bytes:
+        type_ = replace(type_, same=type_.order or type_.same)
+    return Column(pa.field(name, type_.arrow), quoted(name), type_)
 
 
-def _reference_system(
-    connection: psycopg.Connection[Any], table: str, relation: sql.Identifier, found: _Attribute
+def _srid(
+    connection: Connection, table: str, relation: str, name: str, modifier: int, is_geography: bool
 ) -> tuple[int, bool]:
     """The SRID of a geometry column, and whether it holds points only.
 
-    Both are stated by a type such as geometry(Point, 4326); where it is not, the rows are asked.
+    A type such as geometry(Point, 4326) states both; otherwise the rows are queried.
     """
     srid, shape = connection.execute(
-        "SELECT postgis_typmod_srid(%s), lower(postgis_typmod_type(%s))", [found.modifier] * 2
+        "SELECT postgis_typmod_srid(%s), lower(postgis_typmod_type(%s))", [modifier] * 2
     ).fetchone() or (0, "geometry")
-    if found.type == "geography":
-        srid = srid or WGS84
+    srid = srid or (crs.WGS84 if is_geography else 0)
     if srid and shape != "geometry":
         return srid, shape.startswith("point")
-    lowest, highest, points = connection.execute(
-        sql.SQL(
-            "SELECT min(ST_SRID({0}::geometry)), max(ST_SRID({0}::geometry)),"
-            " bool_and(GeometryType({0}) = 'POINT') FROM {1}"
-        ).format(named(found.name), relation),
-        [],
-    ).fetchone() or (None, None, None)
+    at = quoted(name)
+    found = f"""
+        SELECT min(ST_SRID({at}::geometry)), max(ST_SRID({at}::geometry)),
+               bool_and(GeometryType({at}) = 'POINT') FROM {relation}
+    """  # noqa: S608 - names are quoted
+    lowest, highest, points = connection.execute(found.encode(), []).fetchone() or (None,) * 3
     if lowest != highest:
-        raise TableInvalid(
-            WHERE,
-            f"column {found.name!r} of {table} holds several SRIDs, from {lowest} to {highest}",
-            todo=f"Bring them into one, as in ST_Transform({found.name}, {highest}).",
-        )
-    return srid or highest or UNKNOWN, points is not False
+        raise sql.several_srids(CALL, table, name, lowest, highest)
+    return srid or highest or crs.UNKNOWN, points is not False
 
 
-def _count_up_to(connection: psycopg.Connection[Any], relation: sql.Identifier, limit: int) -> int:
-    statement = sql.SQL("SELECT count(*) FROM (SELECT FROM {} LIMIT %s) AS rows").format(relation)
-    (count,) = connection.execute(statement, [limit]).fetchone() or (0,)
+def _count_up_to(connection: Connection, relation: str, limit: int) -> int:
+    counted = f"SELECT count(*) FROM (SELECT FROM {relation} LIMIT %s) AS rows"  # noqa: S608
+    (count,) = connection.execute(counted.encode(), [limit]).fetchone() or (0,)
     return int(count)

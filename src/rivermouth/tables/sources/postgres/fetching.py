@@ -1,4 +1,4 @@
-"""Rows brought over from PostgreSQL: all of a table by COPY, an answer as arrays or as rows."""
+"""Rows fetched from PostgreSQL: a whole table by COPY, a lookup as arrays or as rows."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
-from psycopg import OperationalError, errors, sql
+from psycopg import OperationalError, errors
 from psycopg.pq import ExecStatus
 
-from rivermouth.tables.sources.postgres.connections import Connection
+from rivermouth.tables.sources.postgres.driver import Connection
 from rivermouth.tables.sources.postgres.wire import Changed, column_of_array, is_sent_as
 
 _CHUNK = 32 << 20  # bytes turned into Arrow at a time
@@ -53,15 +53,14 @@ def _need(connection: Connection, result: Any, status: ExecStatus) -> None:
 
 
 def arrays_of(
-    connection: Connection, text: sql.Composed, parameters: Mapping[str, Any], schema: pa.Schema
+    connection: Connection, text: str, parameters: Mapping[str, Any], schema: pa.Schema
 ) -> pa.RecordBatch:
-    """The rows of a statement, which the server puts together as one array a column."""
-    names = [sql.Identifier(f"c{number}") for number in range(len(schema))]
-    listed = sql.SQL(", ").join(names)
-    gathered = sql.SQL(", ").join([sql.SQL("array_agg({})").format(name) for name in names])
-    whole = sql.SQL("SELECT {} FROM ({}) AS s({})").format(gathered, text, listed)
+    """The rows of a statement, which the server aggregates into one array a column."""
+    names = [f"c{number}" for number in range(len(schema))]
+    gathered = ", ".join(f"array_agg({name})" for name in names)
+    whole = f"SELECT {gathered} FROM ({text}) AS s({', '.join(names)})"  # noqa: S608
     with connection.cursor(binary=True) as cursor:
-        cursor.execute(whole, parameters)
+        cursor.execute(whole.encode(), parameters)
         result = cursor.pgresult
         assert result is not None
         arrays = [
@@ -72,11 +71,11 @@ def arrays_of(
 
 
 def rows_of(
-    connection: Connection, text: sql.Composed, parameters: Mapping[str, Any], schema: pa.Schema
+    connection: Connection, text: str, parameters: Mapping[str, Any], schema: pa.Schema
 ) -> pa.RecordBatch:
     """The rows of a statement one by one: for shapes, of which an array may be too large."""
     with connection.cursor(binary=True) as cursor:
-        rows = cursor.execute(text, parameters).fetchall()
+        rows = cursor.execute(text.encode(), parameters).fetchall()
         types = [column.type_code for column in cursor.description or ()]
     if not all(map(is_sent_as, schema.types, types)):
         raise Changed

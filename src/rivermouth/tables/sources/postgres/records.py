@@ -16,12 +16,11 @@ from rivermouth.kernels.keys import key_index
 from rivermouth.kernels.spatial.geometry import Places
 from rivermouth.kernels.spatial.sphere import is_on_sphere
 from rivermouth.kernels.table_join.by_place import places_of
-from rivermouth.spec.conditions import Keys, Range, Spatial
+from rivermouth.spec.conditions import Parts
 from rivermouth.tables.cache.probes import columns_of
-from rivermouth.tables.sources.postgres.access import WHERE
+from rivermouth.tables.sources.postgres.address import CALL
 from rivermouth.tables.sources.postgres.arrays import Floats, parameter
-from rivermouth.tables.sources.postgres.catalog import Description
-from rivermouth.tables.sources.postgres.kinds import Kind
+from rivermouth.tables.sources.sql.relation import Relation, probe_types
 
 _UUID = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"  # as PostgreSQL writes it
 
@@ -40,57 +39,39 @@ class Records:
     rows: npt.NDArray[np.int64]
     arrays: dict[str, tuple[Any, str]] = field(default_factory=dict)
 
-    @property
-    def have_places(self) -> bool:
-        """Whether places are sent."""
-        return self.are_points or "wkb" in self.arrays
-
-    @property
-    def are_points(self) -> bool:
-        """Whether places are sent as two numbers."""
-        return "x" in self.arrays
-
 
 def records_of(
-    left: Mapping[str, pa.Array],
-    equal: Keys | None,
-    place: Spatial | None,
-    span: Range | None,
-    table: Description,
-    *,
-    srid: int,
-    on_sphere: bool,
+    left: Mapping[str, pa.Array], parts: Parts, relation: Relation, *, srid: int, on_sphere: bool
 ) -> Records:
     """The records of `left` that can match; a place in another system than `srid` cannot."""
-    kinds = {f"key{n}": table.kind(right) for n, (_, right) in enumerate(_pairs(equal))}
-    if span is not None:
-        kinds.update(dict.fromkeys(("low", "high", "until"), table.kind(span.right)))
+    equal, place, span = parts
+    types = probe_types(relation, equal, span)
     usable = np.ones(len(next(iter(left.values()))), dtype=bool)
-    asked: dict[str, pa.Array] = {}
-    if kinds:
-        asked = columns_of(left, equal, span, table.schema, where=WHERE)
-        asked = {name: _spelt(column, kinds[name]) for name, column in asked.items()}
-        usable &= ~key_index.missing(list(asked.values()))
+    probes: dict[str, pa.Array] = {}
+    if types:
+        probes = columns_of(left, equal, span, relation.schema, where=CALL)
+        probes = {name: _valid(column, types[name].sent) for name, column in probes.items()}
+        usable &= ~key_index.missing(list(probes.values()))
     places = None
     if place is not None:
         places = places_of(left, place.left, srid=srid)
         places = _on_sphere(places) if on_sphere else places
         usable &= places.ok
     records = Records(np.flatnonzero(usable))
-    if place is None:
-        records.rows = _by_key(records.rows, asked)
     if places is not None:
         _add_places(records, places)
+    else:
+        records.rows = _by_key(records.rows, probes)
     kept = pa.array(records.rows)
-    for name, column in asked.items():
-        sent = kinds[name].sent
+    for name, column in probes.items():
+        sent = types[name].sent
         records.arrays[name] = (parameter(column.take(kept), sent), sent)
     return records
 
 
-def _by_key(rows: npt.NDArray[np.int64], asked: Mapping[str, pa.Array]) -> npt.NDArray[np.int64]:
+def _by_key(rows: npt.NDArray[np.int64], probes: Mapping[str, pa.Array]) -> npt.NDArray[np.int64]:
     """The records by a key of whole numbers: neighbours in the index cost the server less."""
-    first = next(iter(asked.values()))
+    first = next(iter(probes.values()))
     if not pa.types.is_integer(first.type):
         return rows
     values = first.take(pa.array(rows)).to_numpy()
@@ -98,13 +79,9 @@ def _by_key(rows: npt.NDArray[np.int64], asked: Mapping[str, pa.Array]) -> npt.N
     return ordered
 
 
-def _pairs(equal: Keys | None) -> tuple[tuple[str, str], ...]:
-    return equal.pairs if equal is not None else ()
-
-
-def _spelt(column: pa.Array, kind: Kind) -> pa.Array:
+def _valid(column: pa.Array, sent: str) -> pa.Array:
     """The keys, null where one cannot be sent as what its column holds, and so equals nothing."""
-    if kind.sent != "uuid":
+    if sent != "uuid":
         return column
     return pc.if_else(pc.match_substring_regex(column, _UUID), column, pa.scalar(None, column.type))
 

@@ -1,4 +1,4 @@
-"""Rows written into PostgreSQL by key."""
+"""Rows written to PostgreSQL by key."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
-from psycopg import sql
 
 from rivermouth.errors import TableInvalid
-from rivermouth.tables.sources.postgres.access import WHERE
+from rivermouth.tables.sources.postgres.address import CALL
+from rivermouth.tables.sources.postgres.catalog import quoted
 
 _TYPES = {
     pa.bool_(): "boolean",
@@ -29,60 +29,41 @@ _TYPES = {
 
 
 def upsert_rows(
-    connection: Any,
-    table: sql.Identifier,
-    rows: pa.Table,
-    keys: Sequence[str],
-    order: Sequence[str],
+    connection: Any, table: str, rows: pa.Table, keys: Sequence[str], order: Sequence[str]
 ) -> None:
-    """Write `rows`; the table is made with an index on `keys` if it is not there."""
-    _make(connection, table, rows.schema, keys)
-    names = [sql.Identifier(name) for name in rows.column_names]
-    others = [name for name in rows.column_names if name not in keys]
-    statement = sql.SQL(
-        "INSERT INTO {table} AS old ({names}) VALUES ({marks}) ON CONFLICT ({keys}) DO UPDATE "
-        "SET {sets} WHERE ({new}) >= ({known})"
-    ).format(
-        table=table,
-        names=_listed(names),
-        marks=_listed([sql.Placeholder()] * len(names)),
-        keys=_listed([sql.Identifier(key) for key in keys]),
-        sets=_listed(
-            [sql.SQL("{0} = excluded.{0}").format(sql.Identifier(name)) for name in others]
-        ),
-        new=_listed([sql.SQL("excluded.{}").format(sql.Identifier(name)) for name in order]),
-        known=_listed([sql.SQL("old.{}").format(sql.Identifier(name)) for name in order]),
-    )
-    _for_each(connection, statement, rows)
-
-
-def delete_rows(connection: Any, table: sql.Identifier, keys: pa.Table) -> None:
-    """Remove the rows with these keys, of which any may be null."""
-    same = [
-        sql.SQL("{} IS NOT DISTINCT FROM %s").format(sql.Identifier(name))
-        for name in keys.column_names
-    ]
-    statement = sql.SQL("DELETE FROM {} WHERE {}").format(table, sql.SQL(" AND ").join(same))
-    _for_each(connection, statement, keys)
-
-
-def _make(connection: Any, table: sql.Identifier, schema: pa.Schema, keys: Sequence[str]) -> None:
-    columns = [
-        sql.SQL("{} {}").format(sql.Identifier(field.name), sql.SQL(_type_of(field)))
-        for field in schema
-    ]
-    unique = sql.SQL("UNIQUE NULLS NOT DISTINCT ({})").format(
-        _listed([sql.Identifier(key) for key in keys])
-    )
+    """Write `rows`; the table is created with an index on `keys` if it does not exist."""
+    declared = [f"{quoted(field.name)} {_type_of(field)}" for field in rows.schema]
+    key, names = _listed("{}", keys), rows.column_names
     connection.execute(
-        sql.SQL("CREATE TABLE IF NOT EXISTS {} ({})").format(table, _listed([*columns, unique]))
+        f"CREATE TABLE IF NOT EXISTS {table}"
+        f" ({', '.join(declared)}, UNIQUE NULLS NOT DISTINCT ({key}))",
+        [],
+    )
+    others = [name for name in names if name not in keys]
+    _for_each(
+        connection,
+        f"INSERT INTO {table} AS old ({_listed('{}', names)})"
+        f" VALUES ({', '.join(['%s'] * len(names))})"
+        f" ON CONFLICT ({key}) DO UPDATE SET {_listed('{0} = excluded.{0}', others)}"
+        f" WHERE ({_listed('excluded.{}', order)}) >= ({_listed('old.{}', order)})",
+        rows,
     )
 
 
-def _for_each(connection: Any, statement: sql.Composed, rows: pa.Table) -> None:
+def delete_rows(connection: Any, table: str, keys: pa.Table) -> None:
+    """Remove the rows with these keys, of which any may be null."""
+    same = " AND ".join(f"{quoted(name)} IS NOT DISTINCT FROM %s" for name in keys.column_names)
+    _for_each(connection, f"DELETE FROM {table} WHERE {same}", keys)
+
+
+def _for_each(connection: Any, statement: str, rows: pa.Table) -> None:
     columns = [column.to_pylist() for column in rows.columns]
     with connection.cursor() as cursor:
         cursor.executemany(statement, list(zip(*columns, strict=True)))
+
+
+def _listed(form: str, names: Sequence[str]) -> str:
+    return ", ".join(form.format(quoted(name)) for name in names)
 
 
 def _type_of(field: pa.Field) -> str:
@@ -93,11 +74,7 @@ def _type_of(field: pa.Field) -> str:
     if pa.types.is_decimal(field.type):
         return f"numeric({field.type.precision}, {field.type.scale})"
     raise TableInvalid(
-        WHERE,
+        CALL,
         f"column {field.name!r} is of type {field.type}, for which PostgreSQL has none",
         todo="Leave it out of the summary, or take the changes with a function of your own.",
     )
-
-
-def _listed(parts: Sequence[sql.Composable]) -> sql.Composed:
-    return sql.SQL(", ").join(parts)

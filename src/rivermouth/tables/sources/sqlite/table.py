@@ -1,216 +1,169 @@
-"""A table in an SQLite file, as a source of rows and as a store that answers conditions."""
+"""A table in an SQLite file."""
 
 from __future__ import annotations
 
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from rivermouth.errors import TableInvalid, TableMissing, TableUnavailable, did_you_mean
+from rivermouth.errors import TableInvalid, TableUnavailable
 from rivermouth.spec.conditions import Condition
-from rivermouth.spec.filters import Filter, shown
 from rivermouth.tables.cache.probes import Probes, answerable, probes_of
 from rivermouth.tables.files import missing, short_name
-from rivermouth.tables.source import T
-from rivermouth.tables.sources import sql
-from rivermouth.tables.sources.filtering import check_filter
-from rivermouth.tables.sources.notebook import Shown
-from rivermouth.tables.sources.sql import Column, Dialect, Relation
-from rivermouth.tables.sources.sqlite.kinds import Kind, bound, kind_of, typed
+from rivermouth.tables.sources.sql import relation as sql
+from rivermouth.tables.sources.sql import statements
+from rivermouth.tables.sources.sql.driver import FAULTS, Driver
+from rivermouth.tables.sources.sql.relation import NUMBER, Column, Dialect, Relation, quoted
+from rivermouth.tables.sources.sql.table import Batches, SQLTable, Statement, batches
+from rivermouth.tables.sources.sqlite.types import bound, fits, type_of, typed
 
-WHERE = "tables.sqlite"
-
-_ROWS = 65_536  # turned into Arrow at a time
-_STEPS = 10_000  # of SQLite's machine between two looks at the clock
+_STEPS = 10_000  # of SQLite's virtual machine between two looks at the clock
 _ROW_NAMES = ("rowid", "_rowid_", "oid")  # a column may have taken one
-
-_DIALECT = Dialect(mark=lambda name: f":{name}", bound=bound)
+_TABLES = (
+    "SELECT type, name FROM sqlite_schema WHERE type IN ('table', 'view')"
+    " AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' ORDER BY name"
+)
+# A table without rowids has a primary key, so that one without a key has rowids.
+_COLUMNS = "SELECT name, type, pk FROM pragma_table_xinfo(?) WHERE hidden <> 1"
 
 
 @dataclass(frozen=True)
-class SQLiteTable(Shown):
-    """The rows of a table or view, by primary key, or else by rowid.
-
-    A file is opened anew for each call: that takes SQLite a tenth of a millisecond, and a file
-    that was put in the place of another is seen.
-    """
+class SQLiteFile:
+    """Where the file is, and how many seconds a statement may take; None: no limit."""
 
     path: str
-    table: str
-    where: Filter = ()
-    statement_timeout: float | None = None
+    statement_timeout: float | None
 
-    def __repr__(self) -> str:
-        return f"SQLiteTable({self.table!r} of {self.path!r}{_only(self.where)})"
+    @property
+    def shown(self) -> str:
+        """The path."""
+        return repr(self.path)
+
+    def redacted(self, text: str) -> str:
+        """The text itself: a path is no secret."""
+        return text
+
+
+class SQLiteDriver(Driver[SQLiteFile, sqlite3.Connection]):
+    """Opens the file for each statement.
+
+    That takes SQLite a tenth of a millisecond, and a file that replaced another is seen.
+    """
+
+    call = "tables.sqlite"
+    errors = sqlite3.Error
+    faults = FAULTS | {
+        "unreachable": (
+            TableUnavailable,
+            "{address} cannot be read now",
+            "Check that no program keeps it locked, and that this user may read it.",
+        ),
+        "invalid": (
+            TableInvalid,
+            "{table} of {address} cannot be read",
+            "Give an SQLite file; if the table has changed, define the join again.",
+        ),
+    }
+
+    def open(self, address: SQLiteFile) -> sqlite3.Connection:
+        """The file, read-only."""
+        if not os.path.exists(address.path):
+            raise missing(address.path, where=self.call)
+        # quoted, so that a # or ? in the path is not taken for the end of it
+        file = sqlite3.connect(f"file:{quote(address.path)}?mode=ro", uri=True)
+        file.execute("PRAGMA temp_store = MEMORY")
+        if address.statement_timeout is not None:
+            end = time.monotonic() + address.statement_timeout
+            file.set_progress_handler(lambda: time.monotonic() > end, _STEPS)
+        return file
+
+    def fault(self, error: sqlite3.Error) -> str:
+        """By the error's text."""
+        said = str(error)
+        if said == "interrupted":
+            return "timeout"
+        return "unreachable" if "locked" in said or "unable to open" in said else "invalid"
+
+
+@dataclass(frozen=True, repr=False)
+class SQLiteTable(SQLTable):
+    """The rows of a table or view, by primary key, or else by rowid."""
+
+    function = "sqlite"
+    driver = SQLiteDriver()
+    dialect = Dialect(lambda name, _: f":{name}", bound)
 
     @property
     def name(self) -> str:
         """The file's name and the table's."""
-        return f"{short_name(self.path)}/{self.table}"
+        return f"{short_name(self.address.path)}/{self.table}"
 
     @property
-    def identity(self) -> str:
-        """The file's path, the table, and which of its rows."""
-        return f"sqlite:{self.path}#{self.table}{_only(self.where)}"
+    def location(self) -> str:
+        """The file's path and the table."""
+        return f"{self.address.path}#{self.table}"
 
-    def schema(self) -> pa.Schema:
-        """The columns as they are declared."""
-        with self._opened() as file:
-            return self._describe(file).schema
-
-    def read(self, columns: Sequence[str]) -> pa.Table:
-        """All rows, these columns only."""
-        return self.scan(columns, pa.Table.from_batches)
-
-    def scan(self, columns: Sequence[str], use: Callable[[Iterator[pa.RecordBatch]], T]) -> T:
-        """All rows, these columns only, as they are read from the file."""
-        with self._opened() as file:
-            relation = self._describe(file)
-            chosen = relation.chosen(columns, where=WHERE, table=self._shown)
-            tests, values = sql.tests_of(self.where, relation, _DIALECT, where=WHERE)
-            cursor = file.execute(sql.select(relation, chosen, tests), values)
-            return use(self._fetched(cursor, chosen))
-
-    def lookup(
-        self, condition: Condition, columns: Sequence[str], left: Mapping[str, pa.Array]
-    ) -> tuple[npt.NDArray[np.int64], pa.Table]:
-        """The rows that match each record, by equality, a range, or both.
-
-        The records are put into a table of this connection's own, in memory, so that their values
-        are bound as they are and their number has no limit; one statement joins it. Rows come by
-        record, then in the table's order.
-        """
-        equal, span = answerable(condition, where=WHERE)
-        with self._opened() as file:
-            relation = self._describe(file)
-            chosen = relation.chosen(columns, where=WHERE, table=self._shown)
-            probes = probes_of(left, equal, span, relation.schema, where=WHERE)
-            _hand_over(file, probes)
-            tests, values = sql.tests_of(self.where, relation, _DIALECT, where=WHERE)
-            text = sql.lookup(relation, chosen, equal, span, "temp.records", tests)
-            number = Column(pa.field("", pa.int64()), "n")
-            found = pa.Table.from_batches(
-                self._fetched(file.execute(text, values), [number, *chosen])
-            )
-        rows = found.column(0).to_numpy()
-        return probes.rows[rows], found.select(list(range(1, found.num_columns)))
-
-    @property
-    def _shown(self) -> str:
-        return f"table {self.table!r}"
-
-    @contextmanager
-    def _opened(self) -> Iterator[sqlite3.Connection]:
-        if not os.path.exists(self.path):
-            raise missing(self.path, where=WHERE)
-        try:
-            # quoted, so that a # or ? in the path is not taken for the end of it
-            with closing(sqlite3.connect(f"file:{quote(self.path)}?mode=ro", uri=True)) as file:
-                file.execute("PRAGMA temp_store = MEMORY")
-                if self.statement_timeout is not None:
-                    end = time.monotonic() + self.statement_timeout
-                    file.set_progress_handler(lambda: time.monotonic() > end, _STEPS)
-                yield file
-        except sqlite3.Error as error:
-            raise self._table_error(error) from None
-
-    def _table_error(self, error: sqlite3.Error) -> Exception:
-        said = str(error).rstrip(".")
-        if said == "interrupted":
-            return TableUnavailable(
-                WHERE,
-                f"{self._shown} did not answer within {self.statement_timeout:g} s",
-                todo="Give its columns an index, or raise statement_timeout=.",
-            )
-        if "locked" in said or "unable to open" in said:
-            return TableUnavailable(
-                WHERE,
-                f"{self.path!r} cannot be read now",
-                there=said,
-                todo="Check that no program keeps it locked, and that this user may read it.",
-            )
-        return TableInvalid(
-            WHERE,
-            f"{self._shown} of {self.path!r} cannot be read",
-            there=said,
-            todo="Give an SQLite file; if the table has changed, define the join anew.",
-        )
-
-    def _describe(self, file: sqlite3.Connection) -> Relation:
-        is_table = ("table", self.table) in file.execute(_TABLES).fetchall()
+    def _catalog(self, file: sqlite3.Connection) -> Relation:
+        tables = file.execute(_TABLES).fetchall()
         found = file.execute(_COLUMNS, [self.table]).fetchall()
         if not found:
-            raise self._missing(file)
+            names = [name for _, name in tables]
+            raise sql.missing_table(self.call, self.table, names, place=self.address.shown)
         columns = {
             name: self._column(name, declared or self._observed(file, name))
             for name, declared, _ in found
         }
-        key = [name for name, _, place in sorted(found, key=lambda one: one[2]) if place]
+        key = [name for name, _, rank in sorted(found, key=lambda one: one[2]) if rank]
+        is_table = ("table", self.table) in tables
         free = [name for name in _ROW_NAMES if is_table and name not in columns]
-        order = key or free[:1]
-        relation = Relation(_quoted(self.table), columns, tuple(map(_quoted, order)))
-        check_filter(self.where, relation.schema, where=WHERE)
-        return relation
+        return Relation(quoted(self.table), columns, tuple(map(quoted, key or free[:1])))
 
     def _observed(self, file: sqlite3.Connection, name: str) -> str:
         """What a column without a declaration, as views compute them, could be declared as."""
-        types = f"SELECT DISTINCT typeof({_quoted(name)}) FROM {_quoted(self.table)}"  # noqa: S608
-        found = {kind for (kind,) in file.execute(types)} - {"null"}
+        types = f"SELECT DISTINCT typeof({quoted(name)}) FROM {quoted(self.table)}"  # noqa: S608
+        found = {type_ for (type_,) in file.execute(types)} - {"null"}
         if found == {"integer", "real"}:
             return "REAL"
         return max(found, default="text") if len(found) < 2 else ""
 
     def _column(self, name: str, declared: str) -> Column:
-        kind = kind_of(declared)
-        if kind is None:
-            raise TableInvalid(
-                WHERE,
-                f"column {name!r} of {self.table} is declared as {declared!r}, which is not known "
-                "here",
-                todo=f"Make a view that leaves it out or casts it, as in CAST({name} AS TEXT).",
-            )
-        return Column(pa.field(name, kind.arrow), _quoted(name), value=kind.value, near=kind.near)
+        type_ = type_of(declared)
+        if type_ is None:
+            cast = f"CAST({name} AS TEXT)"
+            raise sql.unknown_type(self.call, self.table, name, repr(declared), cast=cast)
+        return Column(pa.field(name, type_.arrow), quoted(name), type_)
 
-    def _missing(self, file: sqlite3.Connection) -> TableMissing:
-        names = [name for _, name in file.execute(_TABLES)]
-        return TableMissing(
-            WHERE,
-            f"there is no table {self.table!r} in {self.path!r}",
-            there=f"it has {names[:8]}" + (" and more" if len(names) > 8 else ""),
-            todo=did_you_mean(self.table, names) or "Check the name.",
-        )
+    def _statement(
+        self,
+        relation: Relation,
+        condition: Condition,
+        columns: Sequence[Column],
+        left: Mapping[str, pa.Array],
+    ) -> Statement:
+        equal, span = answerable(condition, where=self.call)
+        probes = probes_of(left, equal, span, relation.schema, where=self.call)
+        text = statements.lookup(relation, columns, equal, span, "temp.records")
+        return Statement(text, relation.parameters, [NUMBER, *columns], probes)
 
-    def _fetched(
-        self, cursor: sqlite3.Cursor, columns: Sequence[Column]
-    ) -> Iterator[pa.RecordBatch]:
-        """All rows of a statement; of none, one batch that has the columns."""
-        schema = pa.schema([column.field for column in columns])
-        before = 0
-        while rows := cursor.fetchmany(_ROWS):
-            parts = zip(schema, zip(*rows, strict=True), strict=True)
-            arrays = [self._array(field, values, before) for field, values in parts]
-            yield pa.record_batch(arrays, schema=schema)
-            before += len(rows)
-        if not before:
-            yield pa.RecordBatch.from_pylist([], schema)
+    def _execute(self, file: sqlite3.Connection, statement: Statement) -> Batches:
+        if statement.records is not None:
+            _hand_over(file, statement.records)
+        cursor = file.execute(statement.text, statement.parameters)
+        yield from batches(cursor, statement.schema, self._array)
 
-    def _array(self, field: pa.Field, values: Sequence[Any], before: int) -> pa.Array:
-        kind = _KINDS[field.type]
+    def _array(self, field: pa.Field, values: list[Any], before: int) -> pa.Array:
         try:
-            return typed(kind, values)
+            return typed(field.type, values)
         except (pa.ArrowException, OverflowError, TypeError, ValueError):
-            row, value = next((n, v) for n, v in enumerate(values) if not _fits(kind, v))
+            row, value = next((n, v) for n, v in enumerate(values) if not fits(field.type, v))
             raise TableInvalid(
-                WHERE,
+                self.call,
                 f"column {field.name!r} of {self.table} is read as {field.type}, but row "
                 f"{before + row + 1} holds {value!r}",
                 todo="SQLite lets any value into any column: correct it, or cast the column in a "
@@ -218,43 +171,11 @@ class SQLiteTable(Shown):
             ) from None
 
 
-_TABLES = (
-    "SELECT type, name FROM sqlite_schema WHERE type IN ('table', 'view')"
-    " AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' ORDER BY name"
-)
-
-# A table without rowids has a primary key, so that one without a key has rowids.
-_COLUMNS = "SELECT name, type, pk FROM pragma_table_xinfo(?) WHERE hidden <> 1"
-
-
 def _hand_over(file: sqlite3.Connection, probes: Probes) -> None:
-    """The records as table ``temp.records``: their place among those sent, and their values."""
+    """Put the records into ``temp.records``: values are bound as they are, in any number."""
     names = ", ".join(["n INTEGER PRIMARY KEY", *probes.columns])
     file.execute(f"CREATE TEMP TABLE records ({names})")
     columns = [bound(column) for column in probes.columns.values()]
     marks = ", ".join("?" * (len(columns) + 1))
     rows = zip(range(len(probes.rows)), *columns, strict=True)
     file.executemany(f"INSERT INTO temp.records VALUES ({marks})", rows)  # noqa: S608 - marks only
-
-
-def _fits(kind: Kind, value: Any) -> bool:
-    try:
-        typed(kind, [value])
-    except (pa.ArrowException, OverflowError, TypeError, ValueError):
-        return False
-    return True
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
-def _only(where: Filter) -> str:
-    return f" where {shown(where)}" if where else ""
-
-
-_KINDS = {
-    kind.arrow: kind
-    for kind in map(kind_of, ("INT", "TEXT", "BLOB", "REAL", "BOOL", "DATE", "DATETIME"))
-    if kind is not None
-}

@@ -1,4 +1,4 @@
-"""MySQL's types: as which Arrow type each is read, how it is compared, and how keys are sent.
+"""MySQL's types: which Arrow type each is read as, how it is compared, and how keys are sent.
 
 =====================================  ==========================  ================================
 type                                   read as                     compared as a key
@@ -25,60 +25,42 @@ Keys are sent as one JSON text, which JSON_TABLE unfolds.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rivermouth.tables.sources.sql.relation import SQLType
+
 _WORD = re.compile(r"[a-z0-9_]+")
-
-
-@dataclass(frozen=True)
-class Kind:
-    """How a type is read, compared and sent.
-
-    Parameters
-    ----------
-    arrow
-        What it is read as.
-    sent
-        The type in which JSON_TABLE gives an event's key.
-    read, value, around, near
-        As `relational.Column` has them; `around` is what it calls `sent`.
-    """
-
-    arrow: pa.DataType
-    sent: str
-    read: str = "{}"
-    value: str = "{}"
-    around: str = "{}"
-    near: str | None = None
-
-
-_BYTES = Kind(pa.binary(), "LONGTEXT", around="UNHEX({})")
-_DOUBLE = Kind(pa.float64(), "DOUBLE", "CAST({} AS DOUBLE)", "CAST({} AS DOUBLE)")
-GEOMETRY = Kind(pa.binary(), "LONGTEXT")
-
-_KINDS = {
-    "tinyint": Kind(pa.int8(), "BIGINT"),
-    "smallint": Kind(pa.int16(), "BIGINT"),
-    "mediumint": Kind(pa.int32(), "BIGINT"),
-    "int": Kind(pa.int32(), "BIGINT"),
-    "bigint": Kind(pa.int64(), "BIGINT"),
-    "tinyint unsigned": Kind(pa.int16(), "BIGINT"),
-    "smallint unsigned": Kind(pa.int32(), "BIGINT"),
-    "mediumint unsigned": Kind(pa.int32(), "BIGINT"),
-    "int unsigned": Kind(pa.int64(), "BIGINT"),
-    "bigint unsigned": Kind(pa.decimal128(20, 0), "DECIMAL(65, 30)"),
-    "year": Kind(pa.int16(), "BIGINT"),
+_DOUBLE = SQLType(pa.float64(), "DOUBLE", "CAST({} AS DOUBLE)", "CAST({} AS DOUBLE)")
+_BYTES = "CAST(CONVERT({} USING utf8mb4) AS BINARY)"
+_INTEGERS = {
+    "tinyint": pa.int8(),
+    "smallint": pa.int16(),
+    "mediumint": pa.int32(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "year": pa.int16(),
+    "tinyint unsigned": pa.int16(),
+    "smallint unsigned": pa.int32(),
+    "mediumint unsigned": pa.int32(),
+    "int unsigned": pa.int64(),
+}
+_TYPES = {
+    **{name: SQLType(arrow, "BIGINT") for name, arrow in _INTEGERS.items()},
+    "bigint unsigned": SQLType(pa.decimal128(20, 0), "DECIMAL(65, 30)"),
     # the text of a FLOAT has six digits, that of its DOUBLE has all
-    "float": Kind(pa.float32(), "DOUBLE", "CAST({} AS DOUBLE)", "CAST({} AS DOUBLE)"),
-    "double": Kind(pa.float64(), "DOUBLE"),
-    "date": Kind(pa.date32(), "DATE"),
-    "datetime": Kind(pa.timestamp("us"), "DATETIME(6)"),
-    "timestamp": Kind(pa.timestamp("us", "UTC"), "DATETIME(6)"),
-    **dict.fromkeys(("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"), _BYTES),
+    "float": replace(_DOUBLE, arrow=pa.float32()),
+    "double": SQLType(pa.float64(), "DOUBLE"),
+    "date": SQLType(pa.date32(), "DATE"),
+    "datetime": SQLType(pa.timestamp("us"), "DATETIME(6)"),
+    "timestamp": SQLType(pa.timestamp("us", "UTC"), "DATETIME(6)"),
+    **dict.fromkeys(
+        ("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"),
+        SQLType(pa.binary(), "LONGTEXT", bound="UNHEX({})"),
+    ),
 }
 _TEXTS = {
     *("char", "varchar", "tinytext", "text", "mediumtext", "longtext", "enum", "set", "json"),
@@ -90,65 +72,51 @@ GEOMETRIES = {
 }
 
 
-def kind_of(
+def type_of(
     name: str, written: str, precision: int, scale: int, charset: str, collation: str
-) -> Kind | None:
+) -> SQLType | None:
     """How a column of type `name`, in full `written`, is read; None where it is not known.
 
     Examples
     --------
-    >>> kind_of("decimal", "decimal(10,2)", 10, 2, "", "").arrow
+    >>> type_of("decimal", "decimal(10,2)", 10, 2, "", "").arrow
     Decimal128Type(decimal128(10, 2))
-    >>> kind_of("int", "int(10) unsigned", 10, 0, "", "").arrow
+    >>> type_of("int", "int(10) unsigned", 10, 0, "", "").arrow
     DataType(int64)
-    >>> kind_of("time", "time", 0, 0, "", "")
+    >>> type_of("time", "time", 0, 0, "", "")
     """
     if name in _TEXTS:
         return _text(charset, collation)
     if name in GEOMETRIES:
-        return GEOMETRY
+        return SQLType(pa.binary(), "LONGTEXT")
     if name == "decimal":
-        return _decimal(precision, scale)
+        exact = SQLType(pa.decimal128(min(precision, 38), min(scale, 38)), "DECIMAL(65, 30)")
+        return exact if precision <= 38 else _DOUBLE
     if name == "bit":
-        kind = pa.bool_() if precision == 1 else pa.int64()
-        return Kind(kind, "BIGINT", "{} + 0", "{} + 0") if precision < 64 else None
-    return _KINDS.get(f"{name} unsigned" if "unsigned" in written else name)
+        arrow = pa.bool_() if precision == 1 else pa.int64()
+        return SQLType(arrow, "BIGINT", "{} + 0", "{} + 0") if precision < 64 else None
+    return _TYPES.get(f"{name} unsigned" if "unsigned" in written else name)
 
 
-def _text(charset: str, collation: str) -> Kind:
+def _text(charset: str, collation: str) -> SQLType:
     """Text by its bytes: a collation may find other letters equal, and blanks at the end."""
-    near = None
+    near = ""
     if _WORD.fullmatch(charset) and _WORD.fullmatch(collation):
         near = f"{{0}} = CONVERT({{1}} USING {charset}) COLLATE {collation}"
-    return Kind(
-        pa.string(),
-        "LONGTEXT CHARACTER SET utf8mb4",
-        "CONVERT({} USING utf8mb4)",
-        "CAST(CONVERT({} USING utf8mb4) AS BINARY)",
-        "CAST(CONVERT({} USING utf8mb4) AS BINARY)",
-        near,
-    )
+    read, sent = "CONVERT({} USING utf8mb4)", "LONGTEXT CHARACTER SET utf8mb4"
+    return SQLType(pa.string(), sent, read, same=_BYTES, bound=_BYTES, near=near)
 
 
-def _decimal(precision: int, scale: int) -> Kind:
-    if precision > 38:
-        return _DOUBLE
-    return Kind(pa.decimal128(precision, scale), "DECIMAL(65, 30)")
-
-
-def typed(field: pa.Field, values: list[Any]) -> pa.Array:
+def typed(arrow: pa.DataType, values: list[Any]) -> pa.Array:
     """Values as the server writes them, as Arrow has them."""
-    kind = field.type
-    if pa.types.is_binary(kind):
-        return pa.array(values, kind)
+    if pa.types.is_binary(arrow):
+        return pa.array(values, arrow)
     texts = pa.array(values, pa.string())
-    if pa.types.is_timestamp(kind):
-        return texts.cast(pa.timestamp("us")).cast(kind)
-    if pa.types.is_boolean(kind):
-        return texts.cast(pa.int8()).cast(kind)
-    if pa.types.is_float32(kind):
-        return texts.cast(pa.float64()).cast(kind)
-    return texts if kind == texts.type else texts.cast(kind)
+    if pa.types.is_timestamp(arrow):
+        return texts.cast(pa.timestamp("us")).cast(arrow)
+    if pa.types.is_boolean(arrow):
+        return texts.cast(pa.int8()).cast(arrow)
+    return texts.cast(pa.float64()).cast(arrow) if pa.types.is_float32(arrow) else texts.cast(arrow)
 
 
 def bound(values: pa.Array) -> list[Any]:
@@ -158,33 +126,33 @@ def bound(values: pa.Array) -> list[Any]:
 
 
 _FIRST, _LAST = -62_135_596_800_000_000, 253_402_300_799_999_999  # the years 1 to 9999
+_DAY = 86_400_000_000  # microseconds
 _LARGEST = 1.7976931348623157e308
 
 
-def written(name: str, values: pa.Array) -> pa.Array:
-    """Keys as JSON_TABLE reads them; null where the server can hold nothing equal or beyond.
+def json_values(name: str, values: pa.Array) -> pa.Array:
+    """A probe's values as JSON_TABLE reads them; null where no row can match.
 
     `name` tells the two ends of a range apart: one that is beyond what the server holds is put at
     its edge if all lies on the inner side of it.
     """
-    kind = values.type
-    if pa.types.is_boolean(kind):
+    arrow = values.type
+    if pa.types.is_boolean(arrow):
         return values.cast(pa.int64())
-    if pa.types.is_floating(kind):
-        return _kept_within(name, values, -_LARGEST, _LARGEST)
-    if pa.types.is_binary(kind):
+    if pa.types.is_floating(arrow):
+        return _clamped(name, values, -_LARGEST, _LARGEST)
+    if pa.types.is_binary(arrow):
         return pa.array([None if v is None else v.hex() for v in values.to_pylist()], pa.string())
-    if pa.types.is_timestamp(kind):
-        kept = _kept_within(name, values.cast(pa.int64()), _FIRST, _LAST)
+    if pa.types.is_timestamp(arrow):
+        kept = _clamped(name, values.cast(pa.int64()), _FIRST, _LAST)
         return kept.cast(pa.timestamp("us")).cast(pa.string())
-    if pa.types.is_date(kind):
-        days = 86_400_000_000
-        kept = _kept_within(name, values.cast(pa.int32()), _FIRST // days, _LAST // days)
+    if pa.types.is_date(arrow):
+        kept = _clamped(name, values.cast(pa.int32()), _FIRST // _DAY, _LAST // _DAY)
         return kept.cast(pa.date32()).cast(pa.string())
-    return values.cast(pa.string()) if pa.types.is_decimal(kind) else values
+    return values.cast(pa.string()) if pa.types.is_decimal(arrow) else values
 
 
-def _kept_within(name: str, values: pa.Array, first: Any, last: Any) -> pa.Array:
+def _clamped(name: str, values: pa.Array, first: Any, last: Any) -> pa.Array:
     low, high = (pa.scalar(end, values.type) for end in (first, last))
     if name in ("high", "until"):
         values = pc.if_else(pc.greater(values, high), high, values)

@@ -25,11 +25,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from rivermouth.tables.sources.sql.relation import SQLType
 
 # The first 19 characters are read by SQLite, whose own fractions are thousandths; a blank or a T
 # may stand between date and time, a Z at the end.
@@ -37,57 +38,41 @@ _MICROSECONDS = (
     "(CAST(strftime('%s', substr({0}, 1, 19)) AS INTEGER) * 1000000"
     " + CAST(substr(rtrim(substr({0}, 21), 'Z') || '000000', 1, 6) AS INTEGER))"
 )
-
-
-@dataclass(frozen=True)
-class Kind:
-    """A kind of column: its Arrow type, the Python types of values that fit, how it is compared."""
-
-    arrow: pa.DataType
-    fits: frozenset[type]
-    value: str = "{}"
-    near: str | None = None
-
-
-_NONE = type(None)
-_INTEGER = Kind(pa.int64(), frozenset({int, _NONE}))
-_NUMBER = Kind(pa.float64(), frozenset({float, int, _NONE}))
-_TEXT = Kind(pa.string(), frozenset({str, _NONE}), "{} COLLATE BINARY", "{0} = {1}")
-_BLOB = Kind(pa.binary(), frozenset({bytes, _NONE}))
-_BOOL = Kind(pa.bool_(), frozenset({int, _NONE}))
-_DATE = Kind(pa.date32(), frozenset({str, _NONE}))
-_TIME = Kind(pa.timestamp("us"), frozenset({str, _NONE}), _MICROSECONDS)
+_INTEGER, _NUMBER, _BLOB = SQLType(pa.int64()), SQLType(pa.float64()), SQLType(pa.binary())
+_TEXT = SQLType(pa.string(), same="{} COLLATE BINARY", near="{0} = {1}")
+_BOOL, _DATE = SQLType(pa.bool_()), SQLType(pa.date32())
+_TIME = SQLType(pa.timestamp("us"), same=_MICROSECONDS)
 
 _NAMED = {
-    "BOOL": _BOOL,
-    "BOOLEAN": _BOOL,
+    **dict.fromkeys(("BOOL", "BOOLEAN"), _BOOL),
     "DATE": _DATE,
-    "DATETIME": _TIME,
-    "TIMESTAMP": _TIME,
-    "JSON": _TEXT,
-    "UUID": _TEXT,
-    "NUMERIC": _NUMBER,
-    "DECIMAL": _NUMBER,
-    "NUM": _NUMBER,
+    **dict.fromkeys(("DATETIME", "TIMESTAMP"), _TIME),
+    **dict.fromkeys(("JSON", "UUID"), _TEXT),
+    **dict.fromkeys(("NUMERIC", "DECIMAL", "NUM"), _NUMBER),
 }
-_AFFINITIES = (  # in SQLite's order: the first that is found counts
-    ("INT", _INTEGER),
-    ("CHAR", _TEXT),
-    ("CLOB", _TEXT),
-    ("TEXT", _TEXT),
-    ("BLOB", _BLOB),
-    ("REAL", _NUMBER),
-    ("FLOA", _NUMBER),
-    ("DOUB", _NUMBER),
-)
+_AFFINITIES = {  # in SQLite's order: the first that is found counts
+    "INT": _INTEGER,
+    **dict.fromkeys(("CHAR", "CLOB", "TEXT"), _TEXT),
+    "BLOB": _BLOB,
+    **dict.fromkeys(("REAL", "FLOA", "DOUB"), _NUMBER),
+}
+_STORED: dict[pa.DataType, set[type]] = {  # the Python types of values that fit
+    pa.int64(): {int},
+    pa.float64(): {float, int},
+    pa.string(): {str},
+    pa.binary(): {bytes},
+    pa.bool_(): {int},
+    pa.date32(): {str},
+    pa.timestamp("us"): {str},
+}
 
 
-def kind_of(declared: str) -> Kind | None:
-    """The kind of a column that is declared so, None where that is not known.
+def type_of(declared: str) -> SQLType | None:
+    """How a column that is declared so is read, None where that is not known.
 
     Examples
     --------
-    >>> kind_of("VARCHAR(20)").arrow, kind_of("decimal(10, 2)").arrow, kind_of("POINT")
+    >>> type_of("VARCHAR(20)").arrow, type_of("decimal(10, 2)").arrow, type_of("POINT")
     (DataType(string), DataType(double), None)
     """
     word = re.sub(r"\s*\(.*", "", declared).strip().upper()
@@ -95,22 +80,31 @@ def kind_of(declared: str) -> Kind | None:
         return _NAMED[word]
     if word == "POINT":  # which SQLite takes for an integer
         return None
-    return next((kind for part, kind in _AFFINITIES if part in word), None)
+    return next((type_ for part, type_ in _AFFINITIES.items() if part in word), None)
 
 
-def typed(kind: Kind, values: Sequence[Any]) -> pa.Array:
+def typed(arrow: pa.DataType, values: Sequence[Any]) -> pa.Array:
     """The values as Arrow has them; raises where one does not fit, be it by its type alone."""
-    if not {type(value) for value in values} <= kind.fits:
+    if not {type(value) for value in values} <= {*_STORED[arrow], type(None)}:
         raise TypeError("of another type")
-    if kind is _BOOL:
+    if pa.types.is_boolean(arrow):
         if not set(values) <= {0, 1, None}:
             raise ValueError("neither 0 nor 1")
-        return pa.array(values, pa.int8()).cast(kind.arrow)
-    if kind is _DATE:
-        return pa.array(values, pa.string()).cast(kind.arrow)
-    if kind is _TIME:
-        return pc.utf8_rtrim(pa.array(values, pa.string()), characters="Z").cast(kind.arrow)
-    return pa.array(values, kind.arrow)
+        return pa.array(values, pa.int8()).cast(arrow)
+    if pa.types.is_date(arrow):
+        return pa.array(values, pa.string()).cast(arrow)
+    if pa.types.is_timestamp(arrow):
+        return pc.utf8_rtrim(pa.array(values, pa.string()), characters="Z").cast(arrow)
+    return pa.array(values, arrow)
+
+
+def fits(arrow: pa.DataType, value: Any) -> bool:
+    """Whether a value can be read as this type."""
+    try:
+        typed(arrow, [value])
+    except (pa.ArrowException, OverflowError, TypeError, ValueError):
+        return False
+    return True
 
 
 def bound(values: pa.Array) -> list[Any]:

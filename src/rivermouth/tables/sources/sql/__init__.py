@@ -1,0 +1,1 @@
+"""What tables in PostgreSQL, MySQL and SQLite share."""

@@ -1,0 +1,68 @@
+"""What all tables of the library have in common: an identity, a repr, a filter."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from typing import ClassVar
+
+import pyarrow as pa
+
+from rivermouth.spec.filters import Filter, shown
+from rivermouth.tables.files import short_name
+from rivermouth.tables.source import T
+from rivermouth.tables.sources.notebook import Shown
+
+
+class Table(Shown, ABC):
+    """A table that is read in batches, named by its location and by which of its rows count."""
+
+    #: the function that makes it, in ``rm.tables``
+    function: ClassVar[str]
+    where: Filter
+
+    @property
+    def call(self) -> str:
+        """The function that makes it, as errors name it."""
+        return f"tables.{self.function}"
+
+    @property
+    @abstractmethod
+    def location(self) -> str:
+        """Where it is, without secrets."""
+
+    @property
+    def identity(self) -> str:
+        """Where the table is, and which of its rows count; no password."""
+        return f"{self.function}:{self.location}{self._filter}"
+
+    def read(self, columns: Sequence[str]) -> pa.Table:
+        """All rows, these columns only."""
+        return self.scan(columns, pa.Table.from_batches)
+
+    @abstractmethod
+    def scan(self, columns: Sequence[str], use: Callable[[Iterator[pa.RecordBatch]], T]) -> T:
+        """What `use` makes of all rows, these columns only, in at least one batch."""
+
+    @property
+    def _filter(self) -> str:
+        return f" where {shown(self.where)}" if self.where else ""
+
+
+class FileTable(Table):
+    """A table in a file."""
+
+    path: str
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.location!r}{self._filter})"
+
+    @property
+    def name(self) -> str:
+        """The file's or folder's name."""
+        return short_name(self.path)
+
+    @property
+    def location(self) -> str:
+        """The file's path."""
+        return self.path

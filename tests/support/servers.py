@@ -159,7 +159,8 @@ def mariadb_server() -> Iterator[Server]:
     with _folder(owner="mysql") as folder:
         _run(
             install,
-            *("--no-defaults", f"--datadir={folder / 'data'}", "--skip-test-db"),
+            *("--no-defaults", f"--datadir={folder / 'data'}", f"--tmpdir={folder}"),
+            "--skip-test-db",
             "--auth-root-authentication-method=normal",
             user="mysql",
         )
@@ -173,7 +174,7 @@ def mariadb_server() -> Iterator[Server]:
         port = _free_port()
         command = [server, "--no-defaults", f"--datadir={folder / 'data'}", f"--port={port}"]
         command += ["--bind-address=127.0.0.1", f"--socket={folder / 'socket'}"]
-        command += [f"--init-file={start}", f"--pid-file={folder / 'pid'}"]
+        command += [f"--init-file={start}", f"--pid-file={folder / 'pid'}", f"--tmpdir={folder}"]
         command += ["--skip-name-resolve", "--innodb-flush-log-at-trx-commit=0"]
         made = Server(
             command,

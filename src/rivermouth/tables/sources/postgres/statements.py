@@ -16,7 +16,7 @@ from typing import Any
 from rivermouth.errors import ColumnError, TableInvalid
 from rivermouth.kernels.spatial.sphere import RADIUS
 from rivermouth.kernels.spatial.strtree import may_be_disjoint
-from rivermouth.spec.conditions import DWithin, Nearest, Parts, Spatial, Point, Topology
+from rivermouth.spec.conditions import DWithin, Nearest, Parts, Point, Spatial, Topology
 from rivermouth.tables.source import srid_of
 from rivermouth.tables.sources.postgres.address import CALL
 from rivermouth.tables.sources.postgres.catalog import GeometryColumn

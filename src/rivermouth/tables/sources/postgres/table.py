@@ -95,7 +95,9 @@ class PostgresTable(SQLTable):
     ) -> Statement:
         parts = split(condition)
         srid = 0 if parts.spatial is None else geometry_of(parts.spatial, relation).srid
-        records = records_of(left, parts, relation, srid=srid, on_sphere=is_on_sphere(parts.spatial))
+        records = records_of(
+            left, parts, relation, srid=srid, on_sphere=is_on_sphere(parts.spatial)
+        )
         read = [NUMBER, *columns, *([_DISTANCE] if isinstance(parts.spatial, Nearest) else [])]
         if not len(records.rows):
             return Statement("", {}, read, records)

@@ -1,9 +1,9 @@
-"""Paper B's experiment: how long windows wait, how late and how wrong their early answers are.
+"""Paper B's experiment: how long windows wait, how late and how wrong their early results are.
 
 Streams as disordered as the paper's Game 1 and Game 2, made from a seed, and the messages of real
 phones, which truly came out of order. No Spark: the kernel goes through at most 100 ms of event
 time at once, and beside that through micro-batches of a second of arrivals, with which Spark gives
-the same answers (tests/spark/test_aggregate_kernel.py). Leaves ``out_of_order`` (the streams by
+the same results (tests/spark/test_aggregate_kernel.py). Leaves ``out_of_order`` (the streams by
 aggregate and slack, and K and accuracy over time) and ``phones_curve`` (latency against eps).
 """
 
@@ -67,7 +67,7 @@ def _phones(number: str) -> pa.Table:
 
 
 def summary(name: str, aggregate: str) -> Summary:
-    """The question that is asked of a stream."""
+    """What is computed of a stream."""
     window = WINDOWS[name.partition(" ")[0]]
     return rm.summary(time="at", window=window, answer=AGGREGATES[aggregate]("value"))
 
@@ -75,8 +75,8 @@ def summary(name: str, aggregate: str) -> Summary:
 def slacks(eps: float = EPS) -> dict[str, Callable[[], Slack]]:
     """What is compared, by name."""
     return {
-        "calibrated": lambda: rm.quality(eps, DELTA, calibrate=True),
-        "controller": lambda: rm.quality(eps, DELTA),
+        "calibrated": lambda: rm.quality(eps, DELTA),
+        "controller": lambda: rm.quality(eps, DELTA, calibrate=False),
         "max_delay": rm.max_delay,
     }
 
@@ -97,13 +97,13 @@ def one(name: str, aggregate: str, slack: str, eps: float, quick: bool) -> dict[
 
 
 def _lines(found: Walk) -> dict[str, list[float]]:
-    """K by step, and the share of answers so far that kept eps; seconds from the start."""
-    at = np.unique(np.linspace(0, len(found.clock) - 1, POINTS).astype(int))
+    """K by step, and the share of results so far that kept eps; seconds from the start."""
+    at = np.unique(np.linspace(0, len(found.newest) - 1, POINTS).astype(int))
     kept = 1 - found.above["missed"]
     upto = np.unique(np.linspace(0, len(kept) - 1, POINTS).astype(int))
-    begun = found.clock[0]
+    begun = found.newest[0]
     return {
-        "seconds": ((found.clock[at] - begun) / 1e6).round(2).tolist(),
+        "seconds": ((found.newest[at] - begun) / 1e6).round(2).tolist(),
         "slack_s": found.slack[at].round(3).tolist(),
         "answer_share": ((upto + 1) / len(kept)).round(4).tolist(),
         "accuracy": (np.cumsum(kept)[upto] / (upto + 1)).round(4).tolist(),

@@ -1,4 +1,4 @@
-"""A summary walked through a stream without Spark, and its early answers held against the truth."""
+"""A summary run over a stream without Spark, and its early results compared with the truth."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rivermouth.kernels.aggregation.evaluation import EARLY, WINDOW, as_doubles, check
-from rivermouth.kernels.aggregation.output import Output
-from rivermouth.kernels.aggregation.partials import Answers, Book
-from rivermouth.kernels.aggregation.processor import AggregateStepper
+from rivermouth.kernels.aggregation.evaluation import EARLY, WINDOW, as_doubles, evaluate
+from rivermouth.kernels.aggregation.plan import AggPlan, WindowResults
+from rivermouth.kernels.aggregation.processor import AggregateProcessor
 from rivermouth.kernels.state.bucketing import Arrivals
 from rivermouth.spec.slack import Quality, Slack, quality
 from rivermouth.spec.summaries import Summary
@@ -27,50 +26,51 @@ STEP_US = 100_000  #: event time that a step goes through, at most
 
 @dataclass(frozen=True)
 class Walk:
-    """What came out: early answers, the largest event time seen at each, and K after each step."""
+    """What came out: early results, the largest event time seen at each, and K after each step."""
 
     rows: pa.Table
     summary: Summary
-    answers: pa.Table
+    results: pa.Table
     seen: Ints
-    clock: Ints
+    newest: Ints
     slack: Doubles
     eps: float
 
     @cached_property
-    def truth(self) -> Answers:
-        """The answers of the whole stream at once."""
-        book = _book(self.rows, self.summary, quality())
-        return book.answers(book.lift(self.rows, book.times(self.rows)), -(1 << 60), 1 << 60)
+    def truth(self) -> WindowResults:
+        """The results of the whole stream at once."""
+        plan = _plan(self.rows, self.summary, quality())
+        return plan.results(plan.lift(self.rows, plan.times(self.rows)), -(1 << 60), 1 << 60)
 
     @property
     def latency(self) -> Doubles:
-        """Seconds from a window's end to its answer, by the largest event time seen."""
-        end = self.answers.column("window_end").cast(pa.int64()).to_numpy()
+        """Seconds from a window's end to its result, by the largest event time seen."""
+        end = self.results.column("window_end").cast(pa.int64()).to_numpy()
         return np.asarray((self.seen - end) / 1e6)
 
     @cached_property
     def above(self) -> dict[str, Any]:
-        """How many of the answers had an error of eps or more; and the coverage they had."""
-        book = self.truth.book
-        start = self.answers.column("window_start").cast(pa.int64()).to_numpy()
+        """How many of the results had an error of eps or more; and the coverage they had."""
+        every = self.truth.plan.grid.every
+        start = self.results.column("window_start").cast(pa.int64()).to_numpy()
         names = [name for name, _ in self.summary.aggregates]
         early = pa.table(
             {
-                WINDOW: start // book.grid.every,
-                EARLY: self.answers.column("records"),
+                WINDOW: start // every,
+                EARLY: self.results.column("records"),
                 **{
-                    f"value.{name}": as_doubles(self.answers.column(name).combine_chunks())
+                    f"value.{name}": as_doubles(self.results.column(name).combine_chunks())
                     for name in names
                 },
             }
         )
-        asked = np.isin(self.truth.spans.window, start // book.grid.every)
-        spans = type(self.truth.spans)(*(part[asked] for part in self.truth.spans))
-        found = check(book, quality(self.eps), early, Answers(book, self.truth.entries, spans))
+        asked = np.isin(self.truth.windows.window, start // every)
+        windows = type(self.truth.windows)(*(part[asked] for part in self.truth.windows))
+        final = WindowResults(self.truth.plan, self.truth.partials, windows)
+        found = evaluate(quality(self.eps), early, final)
         return {
-            "answers": found.answers,
-            "above": found.above / max(1, found.answers),
+            "answers": found.results,
+            "above": found.above / max(1, found.results),
             "coverage": found.early / max(1, found.records),
             "missed": np.array([window.missed for window in found.windows]),
         }
@@ -95,27 +95,25 @@ def walk(
 
     With `by_second` a step is what arrived in a second instead, as a stream's micro-batches are.
     """
-    book = _book(rows, summary, slack)
-    output = Output.of(book)
+    plan = _plan(rows, summary, slack)
+    schema = plan.schema()
     store: dict[str, bytes] = {}
-    hint: dict[str, Any] = {}
-    said, seen, clocks, waits = [output.schema.empty_table()], [], [], []
-    for part, newest in _steps(rows, book.times(rows), by_second):
-        stepper = AggregateStepper(book, slack, output)
-        for table in stepper.process(store, Arrivals(((part,),), (newest,), newest), hint):
-            said.append(table)
+    cache: dict[str, Any] = {}
+    results, seen, newest_times, slacks = [schema.empty_table()], [], [], []
+    for part, newest in _steps(rows, plan.times(rows), by_second):
+        processor = AggregateProcessor(plan, slack, schema)
+        for table in processor.process(store, Arrivals(((part,),), (newest,), newest), cache):
+            results.append(table)
             seen.append(np.full(table.num_rows, newest))
-        clocks.append(newest)
-        waits.append(stepper.report()["slack"])
-    answers = pa.concat_tables(said)
-    return Walk(
-        rows, summary, answers, np.concatenate(seen), np.array(clocks), np.array(waits), eps
-    )
+        newest_times.append(newest)
+        slacks.append(processor.report()["slack"])
+    columns = np.concatenate(seen), np.array(newest_times), np.array(slacks)
+    return Walk(rows, summary, pa.concat_tables(results), *columns, eps)
 
 
-def _book(rows: pa.Table, summary: Summary, slack: Slack) -> Book:
+def _plan(rows: pa.Table, summary: Summary, slack: Slack) -> AggPlan:
     types = {name: rows.schema.field(name).type for name in summary.columns}
-    return Book(summary, types, isinstance(slack, Quality))
+    return AggPlan(summary, types, isinstance(slack, Quality))
 
 
 def _steps(rows: pa.Table, times: Ints, by_second: bool = False) -> Iterator[tuple[pa.Table, int]]:
@@ -135,13 +133,13 @@ def best_fixed(rows: pa.Table, summary: Summary, *, eps: float, delta: float) ->
     Known only in hindsight. Windows and values are few enough to be tried one K after the other.
     """
     (name,) = (aggregate.column for _, aggregate in summary.aggregates)
-    book = _book(rows, summary, quality())
-    times, values = book.times(rows), rows.column(name or "").to_numpy()
+    plan = _plan(rows, summary, quality())
+    times, values = plan.times(rows), rows.column(name or "").to_numpy()
     step, newest = _step_of(rows, times)
-    window, row = _pairs(book, times)
+    window, row = _pairs(plan, times)
     low = int(window.min())
     total = np.bincount(window - low, values[row])
-    ends = (np.arange(len(total)) + low) * book.grid.every + book.grid.size
+    ends = (np.arange(len(total)) + low) * plan.grid.every + plan.grid.size
 
     def missed(wait: float) -> float:
         closes = np.searchsorted(newest, ends + wait * 1e6)
@@ -167,10 +165,10 @@ def _step_of(rows: pa.Table, times: Ints) -> tuple[Ints, Ints]:
     )
 
 
-def _pairs(book: Book, times: Ints) -> tuple[Ints, Ints]:
+def _pairs(plan: AggPlan, times: Ints) -> tuple[Ints, Ints]:
     """Each window and each of its rows."""
-    pane = book.grid.panes(times)
-    first, last = book.grid.first_window(pane), book.grid.last_window(pane)
+    pane = plan.grid.panes(times)
+    first, last = plan.grid.first_window(pane), plan.grid.last_window(pane)
     count = last - first + 1
     row = np.repeat(np.arange(len(times)), count)
     return first[row] + np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count), row

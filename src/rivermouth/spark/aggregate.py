@@ -1,4 +1,4 @@
-"""aggregate: windows over records that come out of order, answered soon."""
+"""aggregate: windows over records that arrive out of order, emitted early."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from pyspark.sql import functions as F  # noqa: N812  (as everybody writes it)
 from pyspark.sql import types as t
 
 from rivermouth.errors import ColumnError, DefinitionError, missing_column
-from rivermouth.kernels.aggregation.output import Output
-from rivermouth.kernels.aggregation.partials import Book
-from rivermouth.kernels.aggregation.processor import ROW, AggregateStepper
+from rivermouth.kernels.aggregation.plan import AggPlan
+from rivermouth.kernels.aggregation.processor import ROW, AggregateProcessor
 from rivermouth.kernels.aggregation.routing import AggregateRouter
 from rivermouth.kernels.aggregation.state import FORMAT
 from rivermouth.spark import types
@@ -34,17 +33,17 @@ def aggregate(
     summary: Summary,
     *,
     slack: Slack | None = None,
-    late: Late = "rows",
+    late: Late = "count",
     max_future: Duration = "1 hour",
     idle_timeout: Duration | None = None,
     buckets: int | None = None,
 ) -> DataFrame:
-    """The windows of `summary`, each answered once it has waited as long as `slack` says.
+    """The windows of `summary`, each emitted once it has waited for its `slack`.
 
-    A stream's rows are judged by the largest event time seen in earlier micro-batches. A record
-    is late if any window that contains it has closed. It still counts in those that are open, and
-    is given back, so that `correct` can mend the others. Of a batch frame all windows come out
-    exact.
+    At the end of a micro-batch the windows close whose end plus K the largest event time seen has
+    reached. A record is late if any window that contains it has closed before; it still counts in
+    those that are open. Late records are counted, and are rows on request, so that `correct` can
+    correct the windows that had closed. The results of a batch frame are exact.
 
     Parameters
     ----------
@@ -56,17 +55,17 @@ def aggregate(
         How long windows wait for late records: ``rm.quality(eps=, delta=)`` (the default),
         ``rm.fixed("3 seconds")`` or ``rm.max_delay()``.
     late
-        "rows": records that are late, too far ahead or without a time come as rows, too, told
-        apart by a first column ``kind``; ``rm.late`` takes them out. "count": they are only
-        counted, in the query's metrics, and the result has no such columns.
+        "count": records that are late, too far in the future or without a time are counted in the
+        query's metrics. "rows": they are also rows of the result, marked by a first column
+        ``kind``; ``rm.rejected`` selects them.
     max_future
-        A record whose time is farther ahead of the wall clock is set aside: one clock that is
-        wrong would make all others late. Times without a zone may be 14 hours farther ahead.
+        A record whose time is farther ahead of the wall clock is rejected: one wrong clock would
+        make all others late. Times without a zone may be 14 hours farther ahead.
     idle_timeout
         Close all windows when no record has come for so long. None: windows wait for records. It
         needs timers of Spark, with which an ``availableNow`` query does not end.
     buckets
-        Into how many parts the groups are divided. None: the session's shuffle partitions, at
+        How many buckets the groups are hashed into. None: the session's shuffle partitions, at
         most 32; one where there are no groups. A checkpoint keeps its number.
 
     Returns
@@ -75,55 +74,54 @@ def aggregate(
         Groups, ``window_start`` (included), ``window_end`` (not included), the aggregates, and
 
         records
-            How many records the answer is made of.
+            How many records the result is computed from.
         coverage
-            The share of the window's records that this was expected to be, from recent delays.
+            The share of the window's records that this was estimated to be, from recent delays.
         slack
             K when the window closed, in seconds.
         revision
             0; `correct` counts on from there.
 
-        With ``late="rows"`` also ``kind`` ("row", "late", "future", "set aside"), ``record`` (the
-        record that is not a "row", whole) and ``reason`` (why it was set aside).
+        With ``late="rows"`` also ``kind`` ("row", "late", "future", "rejected"), ``record`` (the
+        whole record of a row of another kind than "row") and ``reason`` (why it was rejected).
     """
     slack = quality() if slack is None else check_slack(WHERE, slack)
-    kinds = _check(events.schema, summary, late)
-    columns = tuple(events.columns) if late == "rows" else summary.columns
-    book = Book(
-        summary, {name: kinds[name] for name in summary.columns}, isinstance(slack, Quality)
+    arrow_types = _check(events.schema, summary, late)
+    columns = tuple(arrow_types)
+    plan = AggPlan(
+        summary, {name: arrow_types[name] for name in summary.columns}, isinstance(slack, Quality)
     )
-    output = _output(events.schema, book, late)
-    record = pa.struct(list(kinds.items())) if late == "rows" else None
-    arrow = Output.of(book, record).schema
+    arrow = plan.schema(pa.struct(list(arrow_types.items())) if late == "rows" else None)
     count = bucket_count(events.sparkSession, buckets, where=WHERE) if summary.by else 1
-    far = microseconds(max_future, where="aggregate(max_future=)")
-    if kinds[summary.time].tz is None:
-        far += _ZONES
-    silent = positive_seconds(idle_timeout, where="aggregate(idle_timeout=)")
-    wait = None if silent is None else round(silent * 1e6)
+    future = microseconds(max_future, where="aggregate(max_future=)")
+    if arrow_types[summary.time].tz is None:
+        future += _ZONES
+    timeout = positive_seconds(idle_timeout, where="aggregate(idle_timeout=)")
+    timeout_us = None if timeout is None else round(timeout * 1e6)
 
-    # another promise can go on from the same state, if what is kept of windows is the same
-    state = identity(format=FORMAT, summary=summary, columns=columns, shapes=book.shapes)
-    state_v1 = f"{FORMAT} {text_v1(summary)} {columns} {book.shapes}"
+    # another quality can go on from the same state, if what is kept of windows is the same
+    state = identity(format=FORMAT, summary=summary, columns=columns, shapes=plan.with_stats)
+    state_v1 = f"{FORMAT} {text_v1(summary)} {columns} {plan.with_stats}"
 
-    def make(_: int) -> AggregateStepper:
-        return AggregateStepper(book, slack, Output(arrow), wait)
+    def make(_: int) -> AggregateProcessor:
+        return AggregateProcessor(plan, slack, arrow, timeout_us)
 
+    schema = _spark_schema(arrow, events.schema, summary)
     return run(
-        [Input(events, lambda: AggregateRouter(summary, columns, count, far))],
-        Operator(WHERE, make, output, arrow, count, state, state_v1, silent),
+        [Input(events, lambda: AggregateRouter(summary, columns, count, future))],
+        Operator(WHERE, make, schema, arrow, count, state, state_v1, timeout),
     )
 
 
-def late(frame: DataFrame) -> DataFrame:
-    """The records that a stateful operator's ``late="rows"`` gave back.
+def rejected(frame: DataFrame) -> DataFrame:
+    """The records that are not in a result, or not in all of it: those of ``late="rows"``.
 
-    Of `aggregate`: ``kind`` ("late", "future" or "set aside") and the record's own columns. Of
-    others: their rows whose ``kind`` is not "row".
+    Of `aggregate`: ``kind`` ("late", "future" or "rejected") and the record's own columns. Of
+    `join_window` and `join_interval`: the rows whose ``kind`` is not "row".
     """
     if names.KIND not in frame.columns:
         raise ColumnError(
-            "late",
+            "rejected",
             f"the frame has no column {names.KIND!r}",
             there=f"its columns are {frame.columns}",
             todo='Ask the operator for late="rows".',
@@ -135,7 +133,7 @@ def late(frame: DataFrame) -> DataFrame:
 
 
 def _check(events: t.StructType, summary: Summary, late: str) -> dict[str, pa.DataType]:
-    """The Arrow types of the columns that are needed, if the question makes sense."""
+    """The Arrow types of the columns that are needed, if the definition is valid."""
     if not isinstance(summary, Summary):
         raise DefinitionError(
             WHERE, f"{summary!r} is not a summary", todo="Write one with rm.summary(...)."
@@ -145,50 +143,30 @@ def _check(events: t.StructType, summary: Summary, late: str) -> dict[str, pa.Da
     for name in summary.columns:
         if name not in events.names:
             raise missing_column(WHERE, name, events.names, side="the events", by="summary")
-    wanted = events.names if late == "rows" else summary.columns
-    kinds = {
-        name: types.to_arrow(events[name].dataType, where=WHERE, column=name) for name in wanted
+    arrow_types = {
+        name: types.to_arrow(events[name].dataType, where=WHERE, column=name)
+        for name in (events.names if late == "rows" else summary.columns)
     }
-    if not pa.types.is_timestamp(kinds[summary.time]):
-        raise ColumnError(
-            WHERE,
-            f"time names column {summary.time!r}, which is of type "
-            f"{events[summary.time].dataType.simpleString()}",
-            todo="Cast it to timestamp.",
-        )
-    for name in summary.by:
-        if pa.types.is_nested(kinds[name]):
+    for role, name in (("time", summary.time), *(("by", name) for name in summary.by)):
+        is_time, dtype = role == "time", arrow_types[name]
+        if not pa.types.is_timestamp(dtype) if is_time else pa.types.is_nested(dtype):
             raise ColumnError(
                 WHERE,
-                f"by names column {name!r}, which is of type "
+                f"{role} names column {name!r}, which is of type "
                 f"{events[name].dataType.simpleString()}",
-                todo="Group by its parts.",
+                todo="Cast it to timestamp." if is_time else "Group by its parts.",
             )
-    return kinds
+    return arrow_types
 
 
-def _output(events: t.StructType, book: Book, late: str) -> t.StructType:
-    """The result's schema."""
-    time = events[book.summary.time].dataType
-    fields = [
-        *((name, events[name].dataType) for name in book.summary.by),
-        (names.START, time),
-        (names.END, time),
-        *(
-            (field.name, types.to_spark(field.type, where=WHERE, column=field.name))
-            for field in book.plan.results
-        ),
-        (names.RECORDS, t.LongType()),
-        (names.COVERAGE, t.DoubleType()),
-        (names.SLACK, t.DoubleType()),
-        (names.REVISION, t.LongType()),
-    ]
-    if late == "rows":
-        record = t.StructType([t.StructField(field.name, field.dataType) for field in events])
-        fields = [
-            (names.KIND, t.StringType()),
-            *fields,
-            (names.RECORD, record),
-            (names.REASON, t.StringType()),
-        ]
-    return t.StructType([t.StructField(name, kind) for name, kind in fields])
+def _spark_schema(arrow: pa.Schema, events: t.StructType, summary: Summary) -> t.StructType:
+    """The result's schema; columns of the events keep their Spark types."""
+    time = events[summary.time].dataType
+    kept: dict[str, t.DataType] = {name: events[name].dataType for name in summary.by}
+    kept |= {names.START: time, names.END: time}
+    kept[names.RECORD] = t.StructType([t.StructField(each.name, each.dataType) for each in events])
+    fields = t.StructType()
+    for field in arrow:
+        made = kept.get(field.name) or types.to_spark(field.type, where=WHERE, column=field.name)
+        fields = fields.add(field.name, made)
+    return fields

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rivermouth.kernels.aggregation.plan import OWN_RESULTS
+from rivermouth.kernels.aggregation.lowering import UDAF_RESULTS
 from rivermouth.spec.aggregates import Aggregator, State, check_aggregate
 
 
@@ -40,7 +40,7 @@ def check_aggregator(aggregator: Aggregator, values: Sequence[Any]) -> None:
     >>> check_aggregator(Product("v"), [1.5, 2.0, -3.0])
     """
     check_aggregate("aggregator", aggregator)
-    assert aggregator.result in OWN_RESULTS, f"result must be one of {list(OWN_RESULTS)}"
+    assert aggregator.result in UDAF_RESULTS, f"result must be one of {list(UDAF_RESULTS)}"
     assert len(values) >= 3, "give at least three values"
     array = np.array(values)
     lifted = aggregator.lift(array)

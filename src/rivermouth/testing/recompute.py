@@ -106,12 +106,19 @@ def _value(aggregate: Aggregate, rows: Sequence[Row]) -> Any:
 
 
 def _sum(values: Sequence[Any]) -> Any:
-    if not values:
-        return None
-    if isinstance(values[0], float):
-        odd = [value for value in values if not math.isfinite(value)]
-        return sum(odd) if odd else _double(sum(map(Fraction, values), Fraction()))
-    return sum(values)
+    return sum(values) if values and not isinstance(values[0], float) else _fraction(values, 1)
+
+
+def _mean(values: Sequence[Any]) -> float | None:
+    return _fraction(values, len(values))
+
+
+def _fraction(values: Sequence[Any], divisor: int) -> float | None:
+    """The sum over a divisor, as the nearest double."""
+    odd = [value for value in values if not math.isfinite(value)]
+    if odd or not values:
+        return sum(odd) if odd else None
+    return _double(sum(map(Fraction, values), Fraction()) / divisor)
 
 
 def _double(value: Fraction) -> float:
@@ -119,15 +126,6 @@ def _double(value: Fraction) -> float:
         return float(value)
     except OverflowError:
         return math.inf if value > 0 else -math.inf
-
-
-def _mean(values: Sequence[Any]) -> float | None:
-    if not values:
-        return None
-    total = _sum(values)
-    if isinstance(total, float):
-        return total / len(values)
-    return float(Fraction(total) / len(values))
 
 
 def _variance(values: Sequence[Any]) -> float | None:

@@ -8,14 +8,18 @@ import numpy as np
 import pytest
 
 import rivermouth as rm
-from rivermouth.kernels.aggregation.control import Control, Delays, Settled
+from rivermouth.kernels.aggregation.control import (
+    DelayHistogram,
+    SettledWindow,
+    SlackController,
+)
 from rivermouth.kernels.aggregation.thresholds import (
-    Shape,
-    needed,
+    WindowStats,
     of_mean,
     of_quantile,
     of_sum,
     of_variance,
+    required_coverage,
 )
 
 EPS = DELTA = 0.05
@@ -34,8 +38,8 @@ def test_a_sum_of_that_share_keeps_its_promise(count, spread):
     values = np.full(count, 5.0)
     if spread:
         values = random.gamma(1 / spread**2, 5 * spread**2, count)
-    shape = Shape(count, values.mean(), values.var())
-    share = of_sum(EPS * values.sum(), DELTA, shape)
+    stats = WindowStats(count, values.mean(), values.var())
+    share = of_sum(EPS * values.sum(), DELTA, stats)
     sums = (drawn(values, share, random) * values).sum(axis=1)
     missed = (np.abs(sums - values.sum()) >= EPS * values.sum()).mean()
     assert missed <= DELTA
@@ -45,7 +49,7 @@ def test_a_sum_of_that_share_keeps_its_promise(count, spread):
 def test_a_mean_of_that_share_keeps_its_promise():
     random = np.random.default_rng(7)
     values = random.gamma(4.0, 1.25, 500)
-    share = of_mean(EPS * values.mean(), DELTA, Shape(500, values.mean(), values.var()))
+    share = of_mean(EPS * values.mean(), DELTA, WindowStats(500, values.mean(), values.var()))
     inside = drawn(values, share, random)
     means = (inside * values).sum(axis=1) / inside.sum(axis=1)
     assert (np.abs(means - values.mean()) >= EPS * values.mean()).mean() <= DELTA + 0.01
@@ -54,7 +58,7 @@ def test_a_mean_of_that_share_keeps_its_promise():
 def test_a_median_of_that_share_keeps_its_promise():
     random = np.random.default_rng(7)
     values = np.arange(400.0)
-    inside = drawn(values, of_quantile(EPS, DELTA, Shape(400)), random)
+    inside = drawn(values, of_quantile(EPS, DELTA, WindowStats(400)), random)
     ranks = np.array([np.median(values[row]) / len(values) for row in inside])
     assert (np.abs(ranks - 0.5) >= EPS).mean() <= DELTA
 
@@ -64,27 +68,27 @@ def test_several_aggregates_need_the_largest_share():
     one = rm.summary(time="t", window=window, mean=rm.mean("v"))
     two = rm.summary(time="t", window=window, mean=rm.mean("v"), total=rm.sum("v"))
     low = rm.summary(time="t", window=window, low=rm.min("v"))
-    shapes = {"v": Shape(500, 10.0, 25.0), None: Shape(500)}
-    assert needed(two, rm.quality(), shapes) == of_sum(0.05 * 5000, 0.05, shapes["v"])
-    assert needed(one, rm.quality(), shapes) < needed(two, rm.quality(), shapes)
-    assert needed(low, rm.quality(delta=0.1), shapes) == 0.9
+    stats = {"v": WindowStats(500, 10.0, 25.0), None: WindowStats(500)}
+    assert required_coverage(two, rm.quality(), stats) == of_sum(0.05 * 5000, 0.05, stats["v"])
+    assert required_coverage(one, rm.quality(), stats) < required_coverage(two, rm.quality(), stats)
+    assert required_coverage(low, rm.quality(delta=0.1), stats) == 0.9
 
 
 def test_a_mean_near_zero_needs_all_records_or_an_absolute_error():
-    shape = {"v": Shape(500, 0.0, 25.0)}
+    stats = {"v": WindowStats(500, 0.0, 25.0)}
     summary = rm.summary(time="t", window=rm.tumbling("1 second"), total=rm.sum("v"))
-    assert needed(summary, rm.quality(), shape) == 1
-    assert needed(summary, rm.quality(eps=100.0, absolute=True), shape) < 0.85
+    assert required_coverage(summary, rm.quality(), stats) == 1
+    assert required_coverage(summary, rm.quality(eps=100.0, absolute=True), stats) < 0.85
 
 
 def test_a_variance_needs_more_where_tails_are_heavy():
-    assert of_variance(EPS, DELTA, Shape(500, kurtosis=9)) > of_variance(
-        EPS, DELTA, Shape(500, kurtosis=3)
+    assert of_variance(EPS, DELTA, WindowStats(500, kurtosis=9)) > of_variance(
+        EPS, DELTA, WindowStats(500, kurtosis=3)
     )
 
 
 def test_the_largest_delay_is_forgotten():
-    delays = Delays(memory=100)
+    delays = DelayHistogram(memory=100)
     delays.add(np.array([7]), 0)
     delays.add(np.array([3]), 150)
     assert delays.largest == 7
@@ -95,7 +99,7 @@ def test_the_largest_delay_is_forgotten():
 
 
 def test_delays_have_quantiles_and_tell_the_coverage_to_expect():
-    delays = Delays(memory=10**9)
+    delays = DelayHistogram(memory=10**9)
     delays.add(np.array([0] * 90 + [1000] * 10), 0)
     assert delays.quantile(0.9) == 0
     assert delays.quantile(0.95) == 1000
@@ -104,36 +108,38 @@ def test_delays_have_quantiles_and_tell_the_coverage_to_expect():
 
 
 def test_alpha_stays_between_nothing_and_the_largest_delay():
-    control = Control.of(rm.quality())
+    control = SlackController.of(rm.quality())
     control.delays.add(np.array([1_000_000]), 0)
-    assert control.wait == 1_000_000  # until the first window has settled
+    assert control.k_us == 1_000_000  # until the first window has settled
     for coverage in (1.0, 1.0, 0.2, 0.1):
-        control.settle([Settled(coverage, 0.0)] * 300, 0.97, time=0)
-        assert 0 <= control.wait <= 1_000_000
-    assert control.wait == 1_000_000
-    control.settle([Settled(1.0, 0.0)] * 3000, 0.97, time=0)
-    assert control.wait == 0
+        control.settle([SettledWindow(coverage, 0.0)] * 300, 0.97, time=0)
+        assert 0 <= control.k_us <= 1_000_000
+    assert control.k_us == 1_000_000
+    control.settle([SettledWindow(1.0, 0.0)] * 3000, 0.97, time=0)
+    assert control.k_us == 0
 
 
 def test_calibrated_windows_wait_as_long_as_all_but_delta_of_them_had_to():
-    control = Control.of(rm.quality(delta=0.1, calibrate=True))
+    control = SlackController.of(rm.quality(delta=0.1, calibrate=True))
     control.delays.add(np.array([5_000_000]), 0)
-    waits = [Settled(1.0, 0.0, wait) for wait in [0] * 85 + [1_000_000] * 10 + [4_000_000] * 5]
-    control.settle(waits, 0.97, time=0, waited=True)
-    assert 1_000_000 <= control.wait <= 1_100_000
+    waits = [
+        SettledWindow(1.0, 0.0, wait) for wait in [0] * 85 + [1_000_000] * 10 + [4_000_000] * 5
+    ]
+    control.settle(waits, 0.97, time=0, with_waits=True)
+    assert 1_000_000 <= control.k_us <= 1_100_000
 
 
 def test_missed_answers_raise_the_share_and_kept_ones_lower_it():
-    control = Control.of(rm.quality(calibrate=True))
-    control.settle([Settled(0.9, 1.0)] * 50, 0.97, time=0)
-    high = control.wanted(0.97)
-    control.settle([Settled(1.0, 0.0)] * 2000, 0.97, time=0)
-    assert control.wanted(0.97) < 0.97 < high < 1
+    control = SlackController.of(rm.quality(calibrate=True))
+    control.settle([SettledWindow(0.9, 1.0)] * 50, 0.97, time=0)
+    high = control.required(0.97)
+    control.settle([SettledWindow(1.0, 0.0)] * 2000, 0.97, time=0)
+    assert control.required(0.97) < 0.97 < high < 1
 
 
 def test_a_controller_is_kept_as_text():
-    control = Control.of(rm.quality(calibrate=True))
+    control = SlackController.of(rm.quality(calibrate=True))
     control.delays.add(np.array([5, 0, 70]), 3)
-    control.settle([Settled(0.9, 1.0, 20)], 0.97, time=5, waited=True)
-    again = Control.of(control.slack, json.loads(json.dumps(control.kept())))
+    control.settle([SettledWindow(0.9, 1.0, 20)], 0.97, time=5, with_waits=True)
+    again = SlackController.of(control.slack, json.loads(json.dumps(control.kept())))
     assert again == control

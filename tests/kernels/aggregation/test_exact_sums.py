@@ -1,4 +1,4 @@
-"""Sums without rounding, held against fractions."""
+"""Sums without rounding, compared with fractions."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def nearest(value: Fraction) -> float:
         return math.inf if value > 0 else -math.inf
 
 
-def lifted(values, lift=exact_sums.lift_doubles):
+def lifted(values, *, squared=False):
     array = np.array(values, np.float64)
-    return lift(array, np.zeros(len(array), np.int64), 1)
+    return exact_sums.lift_doubles(array, np.zeros(len(array), np.int64), 1, squared=squared)
 
 
 @PLAIN
@@ -34,6 +34,33 @@ def lifted(values, lift=exact_sums.lift_doubles):
 def test_a_sum_of_doubles_is_the_double_nearest_to_the_truth(values):
     found = exact_sums.to_doubles(lifted(values), exact_sums.DOUBLE)[0]
     assert found == nearest(sum(map(Fraction, values), Fraction()))
+
+
+@PLAIN
+@given(st.lists(FINITE, min_size=1, max_size=30))
+def test_a_mean_of_doubles_is_rounded_once(values):
+    count = np.array([len(values)])
+    found = exact_sums.to_doubles(lifted(values), exact_sums.DOUBLE, count)[0]
+    assert found == nearest(sum(map(Fraction, values), Fraction()) / len(values))
+
+
+def test_a_mean_of_doubles_is_not_that_of_a_rounded_sum():
+    values = [2.0**53, 1.0, 0.0]
+    found = exact_sums.to_doubles(lifted(values), exact_sums.DOUBLE, np.array([3]))[0]
+    assert found == (2**53 + 1) // 3
+    assert found != math.fsum(values) / 3
+
+
+DIVISORS = st.one_of(st.integers(1, 2**63 - 1), st.sampled_from([10, 10**9, 2**32 - 1, 2**32]))
+
+
+@PLAIN
+@given(st.integers(-(2**127), 2**127 - 1), st.lists(DIVISORS, max_size=4), st.integers(-1200, 900))
+def test_a_quotient_is_the_double_nearest_to_the_truth(value, divisors, unit):
+    low, high = np.array([value & (2**64 - 1)], np.uint64), np.array([value >> 64], np.int64)
+    limbs = exact_sums.lift_integers(low, high, np.zeros(1, np.int64), 1)
+    found = exact_sums.to_doubles(limbs, unit, *divisors)[0]
+    assert found == nearest(Fraction(value, math.prod(divisors)) * Fraction(2) ** unit)
 
 
 @PLAIN
@@ -51,23 +78,21 @@ def test_what_was_added_can_be_taken_away(values, more):
 
 @PLAIN
 @given(st.lists(FINITE, min_size=2, max_size=20))
-def test_a_variance_does_not_cancel(values):
+def test_a_variance_is_the_double_nearest_to_the_truth(values):
     n = len(values)
     terms = list(map(Fraction, values))
     truth = (n * sum(x * x for x in terms) - sum(terms) ** 2) / (n * (n - 1))
-    found = exact_sums.variances(
-        np.array([n]), lifted(values), lifted(values, exact_sums.lift_squares)
-    )[0]
-    assert math.isclose(found, nearest(truth), rel_tol=1e-15)
+    found = exact_sums.variances(np.array([n]), lifted(values), lifted(values, squared=True))[0]
+    assert found == nearest(truth)
 
 
 @PLAIN
 @given(st.lists(st.integers(-(2**127), 2**127 - 1), max_size=20))
-def test_whole_numbers_are_added_exactly_or_found_not_to_fit(values):
+def test_integers_are_added_exactly_or_found_not_to_fit(values):
     low = np.array([value & (2**64 - 1) for value in values], np.uint64)
     high = np.array([value >> 64 for value in values], np.int64)
-    limbs = exact_sums.lift_wholes(low, high, np.zeros(len(values), np.int64), 1)
-    least, most, fits = exact_sums.to_wholes(limbs)
+    limbs = exact_sums.lift_integers(low, high, np.zeros(len(values), np.int64), 1)
+    least, most, fits = exact_sums.to_integers(limbs)
     truth = sum(values)
     assert fits[0] == (-(2**127) <= truth < 2**127)
     if fits[0]:

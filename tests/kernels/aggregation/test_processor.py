@@ -12,12 +12,11 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.support.stepping import stepped
+from tests.support.micro_batches import processed
 
 import rivermouth as rm
-from rivermouth.kernels.aggregation.output import Output
-from rivermouth.kernels.aggregation.partials import Book
-from rivermouth.kernels.aggregation.processor import AggregateStepper
+from rivermouth.kernels.aggregation.plan import AggPlan
+from rivermouth.kernels.aggregation.processor import AggregateProcessor
 from rivermouth.kernels.state.bucketing import Arrivals
 from rivermouth.testing.recompute import answered, differences, recompute, starts
 
@@ -128,8 +127,8 @@ def cut(table, ends):
 @given(ROWS, st.sampled_from(WINDOWS), st.sampled_from([("key",), (), ("key", "v"), ("w", "d")]))
 def test_a_batch_frame_gives_the_truth(rows, window, by):
     table, summary = table_of(rows), everything(window, by)
-    found = stepped([table], summary, rm.quality(), last=True)
-    assert differences(answered(found.answers(), summary), recompute(table, summary)) == []
+    found = processed([table], summary, rm.quality(), last=True)
+    assert differences(answered(found.results(), summary), recompute(table, summary)) == []
     assert found.counts["on_time"] == len(rows)
 
 
@@ -141,10 +140,10 @@ def test_a_batch_frame_gives_the_truth(rows, window, by):
     st.sampled_from(SLACKS),
     st.booleans(),
 )
-def test_every_answer_is_that_of_the_records_in_hand(rows, ends, window, slack, forgetful):
+def test_every_result_is_that_of_the_records_so_far(rows, ends, window, slack, with_cache):
     table, summary = table_of(rows), everything(window)
     batches = cut(table, ends)
-    found = stepped(batches, summary, slack, last=True, forgetful=forgetful)
+    found = processed(batches, summary, slack, last=True, with_cache=with_cache)
     gone = {}
     for number, said in enumerate(found.rows):
         so_far = recompute(pa.concat_tables(batches[: number + 1]), summary)
@@ -162,7 +161,7 @@ def test_every_answer_is_that_of_the_records_in_hand(rows, ends, window, slack, 
 def test_a_record_is_late_if_any_of_its_windows_has_closed(rows, ends, window, seconds):
     table = table_of(rows)
     summary = rm.summary(by="key", time="at", window=window, n=rm.count())
-    found = stepped(cut(table, ends), summary, rm.fixed(dt.timedelta(seconds=seconds)))
+    found = processed(cut(table, ends), summary, rm.fixed(dt.timedelta(seconds=seconds)))
     clock, expected = None, []
     for batch in cut(table, ends):
         times = batch.column("at").cast(pa.int64()).to_pylist()
@@ -182,7 +181,7 @@ def test_what_is_late_and_what_was_answered_make_the_truth(rows, random, window)
     table = table_of(rows)
     summary = everything(window)
     ends = [random.random() for _ in range(5)]
-    found = stepped(cut(table, ends), summary, rm.fixed("1 second"), last=True)
+    found = processed(cut(table, ends), summary, rm.fixed("1 second"), last=True)
     truth = recompute(table, summary)
     late = pa.concat_tables(found.late).column("record").combine_chunks()
     touched = {
@@ -194,7 +193,7 @@ def test_what_is_late_and_what_was_answered_make_the_truth(rows, random, window)
         )
         for start in starts(time, summary)
     }
-    answers = answered(found.answers(), summary)
+    answers = answered(found.results(), summary)
     exact = {key: value for key, value in truth.items() if key not in touched}
     assert differences({key: v for key, v in answers.items() if key not in touched}, exact) == []
 
@@ -206,7 +205,7 @@ def test_the_order_of_records_does_not_matter(rows, order):
     mixed = [rows[i] for i in order if i < len(rows)]
     summary = everything(WINDOWS[1])
     one, two = (
-        stepped([table_of(each)], summary, rm.fixed("0 seconds"), last=True).answers()
+        processed([table_of(each)], summary, rm.fixed("0 seconds"), last=True).results()
         for each in (rows, mixed)
     )
     assert differences(answered(one, summary), answered(two, summary), within=0.0) == []
@@ -218,9 +217,9 @@ def test_state_is_merged_and_dropped_as_time_goes_on():
     table = table_of(rows)
     summary = everything(rm.sliding("10 seconds", every="1 second"))
     batches = [table.slice(k, 1) for k in range(count)]
-    found = stepped(batches, summary, rm.fixed("2 seconds"), last=True)
-    assert differences(answered(found.answers(), summary), recompute(table, summary)) == []
-    assert found.gauges[-2]["state"]["entries"] < 60
+    found = processed(batches, summary, rm.fixed("2 seconds"), last=True)
+    assert differences(answered(found.results(), summary), recompute(table, summary)) == []
+    assert found.reports[-2]["state"]["entries"] < 60
 
 
 def test_a_stream_may_jump_over_years():
@@ -230,8 +229,8 @@ def test_a_stream_may_jump_over_years():
         by="key", time="at", window=rm.sliding("1 second", every="100 milliseconds"), n=rm.count()
     )
     batches = [table_of([row]) for row in rows]
-    found = stepped(batches, summary, rm.quality(calibrate=True), last=True)
-    assert found.answers().num_rows == 10 * len(rows)
+    found = processed(batches, summary, rm.quality(calibrate=True), last=True)
+    assert found.results().num_rows == 10 * len(rows)
 
 
 def test_a_sum_that_does_not_fit_is_an_error():
@@ -240,21 +239,21 @@ def test_a_sum_that_does_not_fit_is_an_error():
     )
     summary = rm.summary(time="at", window=rm.tumbling("1 second"), total=rm.sum("i"))
     with pytest.raises(rm.RivermouthError, match=r"a sum\('i'\) does not fit into bigint"):
-        stepped([table], summary, rm.fixed("0 seconds"), last=True)
+        processed([table], summary, rm.fixed("0 seconds"), last=True)
 
 
 def test_an_idle_bucket_closes_its_windows():
     table = table_of([(0, "a", 1.0, 1, None, "x")])
     summary = rm.summary(by="key", time="at", window=rm.tumbling("1 second"), n=rm.count())
-    book = Book(summary, {name: table.schema.field(name).type for name in summary.columns})
+    plan = AggPlan(summary, {name: table.schema.field(name).type for name in summary.columns})
     store = {}
 
-    def step(rows, newest, now):
-        stepper = AggregateStepper(book, rm.fixed("0 seconds"), Output.of(book), idle=10)
+    def process(rows, newest, now):
+        processor = AggregateProcessor(plan, rm.fixed("0 seconds"), plan.schema(), 10)
         side = (rows,) if rows is not None else ()
-        return list(stepper.process(store, Arrivals((side,), (newest,), now), {}))
+        return list(processor.process(store, Arrivals((side,), (newest,), now), {}))
 
-    assert step(table, 0, 100) == []
-    assert step(None, None, 109) == []
-    assert [said.column("records").to_pylist() for said in step(None, None, 110)] == [[1]]
-    assert step(None, None, 200) == []
+    assert process(table, 0, 100) == []
+    assert process(None, None, 109) == []
+    assert [result.column("records").to_pylist() for result in process(None, None, 110)] == [[1]]
+    assert process(None, None, 200) == []

@@ -1,14 +1,14 @@
-"""What is kept of a group's records in a pane: one track for each thing that aggregates need.
+"""What is kept of a group's records in a pane: one accumulator for each thing aggregates need.
 
-A track lifts rows to what is kept of each cell (a group and a pane), and folds runs of such
-entries into one. What is kept is columns of Arrow, so that it can be stored as it is. Several
-aggregates share a track: a sum, a mean and a variance need one sum.
+An accumulator lifts rows to partial aggregates, one for each group and pane, and merges ranges of
+partials into one. Partials are Arrow columns, so that they can be stored as they are. Several
+aggregates share an accumulator: a sum, a mean and a variance need one sum.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,44 +17,69 @@ import pyarrow as pa
 
 from rivermouth.kernels.aggregation import exact_sums
 from rivermouth.kernels.aggregation.exact_sums import Limbs
-from rivermouth.kernels.aggregation.groups import plain
+from rivermouth.kernels.aggregation.groups import normalized
 
 Ints = npt.NDArray[np.int64]
-Kept = Mapping[str, Any]  # the columns of entries, by name
+Doubles = npt.NDArray[np.float64]
+Partials = Mapping[str, Any]  # the columns of partial aggregates, by name
 
 
-class Track(Protocol):
-    """One thing that is kept of each cell."""
+class Accumulator(Protocol):
+    """One thing that is kept of each group and pane."""
 
-    def lift(self, column: pa.Array, place: Ints, size: int) -> dict[str, pa.Array]:
-        """What to keep of the rows of each of `size` cells; `place` is each row's cell."""
+    def lift(self, column: pa.Array, index: Ints, size: int) -> dict[str, pa.Array]:
+        """The `size` partials of the column's rows; `index` is each row's partial."""
         ...
 
-    def fold(self, kept: Kept, low: Ints, high: Ints) -> dict[str, pa.Array]:
-        """What is kept of each run of entries [low, high) together."""
+    def merge(self, partials: Partials, low: Ints, high: Ints) -> dict[str, pa.Array]:
+        """One partial for each range [low, high)."""
         ...
 
 
-def there(column: pa.Array, place: Ints) -> tuple[pa.Array, Ints]:
-    """The values that are not null, and the cells they belong to."""
+@dataclass(frozen=True)
+class Ranges:
+    """Ranges [low, high) of partials, one for each window; each accumulator is merged once."""
+
+    partials: Partials
+    low: Ints
+    high: Ints
+    _merged: dict[Any, Partials] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.low)
+
+    def merged(self, accumulator: Accumulator) -> Partials:
+        """The merged partials of each range."""
+        if accumulator not in self._merged:
+            self._merged[accumulator] = accumulator.merge(self.partials, self.low, self.high)
+        return self._merged[accumulator]
+
+
+def non_null(column: pa.Array, index: Ints) -> tuple[pa.Array, Ints]:
+    """The values that are not null, and the partials they belong to."""
     if not column.null_count:
-        return column, place
-    return column.drop_null(), place[column.is_valid().to_numpy(zero_copy_only=False)]
+        return column, index
+    return column.drop_null(), index[column.is_valid().to_numpy(zero_copy_only=False)]
 
 
-def numbers(kept: Kept, name: str, rows: int) -> Ints:
-    """A column of whole numbers, 0 where there is none."""
-    if name not in kept:
+def integers(partials: Partials, name: str, rows: int) -> Ints:
+    """A column of integers, 0 where there is none."""
+    if name not in partials:
         return np.zeros(rows, np.int64)
-    column = plain(kept[name])
+    column = normalized(partials[name])
     return np.asarray(column.fill_null(0) if column.null_count else column, np.int64)
 
 
-def run_sums(values: Ints, low: Ints, high: Ints) -> Ints:
-    """The sum of each run [low, high); one pass, however the runs overlap."""
-    before = np.zeros(len(values) + 1, np.int64)
-    np.cumsum(values, out=before[1:])
+def range_sums(values: Any, low: Ints, high: Ints) -> Any:
+    """The sum of each range [low, high) of rows; one pass, however the ranges overlap."""
+    before = np.zeros((len(values) + 1, *values.shape[1:]), values.dtype)
+    np.cumsum(values, axis=0, out=before[1:])
     return before[high] - before[low]
+
+
+def index_counts(index: Ints, size: int) -> pa.Array:
+    """How many rows each partial has."""
+    return pa.array(np.bincount(index, minlength=size).astype(np.int64))
 
 
 @dataclass(frozen=True)
@@ -62,112 +87,119 @@ class Counts:
     """How many rows there are, or values that are not null."""
 
     name: str
-    only_values: bool
+    only_values: bool = True
 
-    def lift(self, column: pa.Array, place: Ints, size: int) -> dict[str, pa.Array]:
-        """See `Track`."""
+    def lift(self, column: pa.Array, index: Ints, size: int) -> dict[str, pa.Array]:
+        """See `Accumulator`."""
         if self.only_values:
-            _, place = there(column, place)
-        return {self.name: pa.array(np.bincount(place, minlength=size).astype(np.int64))}
+            _, index = non_null(column, index)
+        return {self.name: index_counts(index, size)}
 
-    def fold(self, kept: Kept, low: Ints, high: Ints) -> dict[str, pa.Array]:
-        """See `Track`."""
-        return {self.name: pa.array(run_sums(plain(kept[self.name]).to_numpy(), low, high))}
+    def merge(self, partials: Partials, low: Ints, high: Ints) -> dict[str, pa.Array]:
+        """See `Accumulator`."""
+        counts = normalized(partials[self.name]).to_numpy()
+        return {self.name: pa.array(range_sums(counts, low, high))}
 
 
 @dataclass(frozen=True)
-class Totals:
-    """Exact sums of a column's values, or of their squares: limbs, and what is not finite.
+class Sums:
+    """Exact sums of a column's values, or of their squares: limbs, and counts of inf and NaN.
 
-    `unit` is one of `exact_sums.DOUBLE`, `exact_sums.SQUARE` and `exact_sums.WHOLE`.
+    `unit` is one of `exact_sums.DOUBLE`, `exact_sums.SQUARE` and `exact_sums.INTEGER`.
     """
 
     name: str
     unit: int
 
-    def lift(self, column: pa.Array, place: Ints, size: int) -> dict[str, pa.Array]:
-        """See `Track`."""
-        values, place = there(column, place)
-        if self.unit == exact_sums.WHOLE:
-            low, high = words_of(values)
-            return self._columns(exact_sums.lift_wholes(low, high, place, size), {})
+    def lift(self, column: pa.Array, index: Ints, size: int) -> dict[str, pa.Array]:
+        """See `Accumulator`."""
+        values, index = non_null(column, index)
+        if self.unit == exact_sums.INTEGER:
+            return self._columns(exact_sums.lift_integers(*int128_words(values), index, size))
         doubles = np.ascontiguousarray(doubles_of(values))
         finite = np.isfinite(doubles)
-        odd: dict[str, Ints] = {}
+        counts = {}
         if not finite.all():
-            odd = _odd(doubles, place, size)
-            doubles, place = doubles[finite], place[finite]
-        lift = (
-            exact_sums.lift_doubles if self.unit == exact_sums.DOUBLE else exact_sums.lift_squares
+            counts = {
+                f"{self.name}.{name}": index_counts(index[which(doubles)], size)
+                for name, which in _NOT_FINITE.items()
+            }
+            doubles, index = doubles[finite], index[finite]
+        squared = self.unit == exact_sums.SQUARE
+        return (
+            self._columns(exact_sums.lift_doubles(doubles, index, size, squared=squared)) | counts
         )
-        return self._columns(lift(doubles, place, size), odd)
 
-    def fold(self, kept: Kept, low: Ints, high: Ints) -> dict[str, pa.Array]:
-        """See `Track`."""
-        limbs = self.limbs(kept)
-        sums = np.zeros((len(limbs) + 1, limbs.array.shape[1]), np.int64)
-        np.cumsum(limbs.array, axis=0, out=sums[1:])
-        odd = {
-            name: run_sums(numbers(kept, f"{self.name}.{name}", len(limbs)), low, high)
-            for name in _ODD
-            if f"{self.name}.{name}" in kept
-        }
-        return self._columns(Limbs(limbs.first, sums[high] - sums[low]).carried(), odd)
+    def merge(self, partials: Partials, low: Ints, high: Ints) -> dict[str, pa.Array]:
+        """See `Accumulator`."""
+        limbs = self.limbs(partials)
+        merged = self._columns(Limbs(limbs.first, range_sums(limbs.array, low, high)).carried())
+        for name in (f"{self.name}.{name}" for name in _NOT_FINITE):
+            if name in partials:
+                counts = integers(partials, name, len(limbs))
+                merged[name] = pa.array(range_sums(counts, low, high))
+        return merged
 
-    def limbs(self, kept: Kept) -> Limbs:
+    def limbs(self, partials: Partials) -> Limbs:
         """The sums that are kept."""
-        prefix, rows = f"{self.name}.", len(next(iter(kept.values())))
-        tails = (name.removeprefix(prefix) for name in kept if name.startswith(prefix))
+        prefix, rows = f"{self.name}.", len(next(iter(partials.values())))
+        tails = (name.removeprefix(prefix) for name in partials if name.startswith(prefix))
         used = sorted(int(tail) for tail in tails if tail.isdigit())
         if not used:
             return Limbs(0, np.zeros((rows, 0), np.int64))
         array = np.zeros((rows, used[-1] - used[0] + 1), np.int64)
         for limb in used:
-            array[:, limb - used[0]] = numbers(kept, f"{prefix}{limb}", rows)
+            array[:, limb - used[0]] = integers(partials, f"{prefix}{limb}", rows)
         return Limbs(used[0], array)
 
-    def doubles(self, kept: Kept) -> npt.NDArray[np.float64]:
-        """The sums as doubles, infinite or NaN where a value was."""
-        sums = exact_sums.to_doubles(self.limbs(kept), self.unit)
-        up, down, nan = (numbers(kept, f"{self.name}.{odd}", len(sums)) > 0 for odd in _ODD)
+    def doubles(self, partials: Partials, *divisors: Ints | int) -> Doubles:
+        """The sums over the divisors, rounded once; infinite or NaN where a value was."""
+        sums = exact_sums.to_doubles(self.limbs(partials), self.unit, *divisors)
+        up, down, nan = (
+            integers(partials, f"{self.name}.{name}", len(sums)) > 0 for name in _NOT_FINITE
+        )
         sums[up] = np.inf
         sums[down] = -np.inf
         sums[nan | (up & down)] = np.nan
         return sums
 
-    def _columns(self, limbs: Limbs, odd: Mapping[str, Ints]) -> dict[str, pa.Array]:
-        found = {
-            f"{self.name}.{limbs.first + j}": limbs.array[:, j] for j in range(limbs.array.shape[1])
-        } | {f"{self.name}.{name}": count for name, count in odd.items()}
-        if not found:  # a table needs a column to know its length
-            found = {f"{self.name}.0": np.zeros(len(limbs), np.int64)}
-        return {name: pa.array(values) for name, values in found.items()}
+    def _columns(self, limbs: Limbs) -> dict[str, pa.Array]:
+        columns = limbs.array.T if limbs.array.shape[1] else np.zeros((1, len(limbs)), np.int64)
+        return {
+            f"{self.name}.{limb}": pa.array(np.ascontiguousarray(column))
+            for limb, column in enumerate(columns, limbs.first)
+        }
 
 
-_ODD = ("up", "down", "nan")  # how many values are infinity, -infinity, no number
+_NOT_FINITE: dict[str, Callable[[Doubles], Any]] = {
+    "up": np.isposinf,
+    "down": np.isneginf,
+    "nan": np.isnan,
+}
 
 
-def _odd(doubles: npt.NDArray[np.float64], place: Ints, size: int) -> dict[str, Ints]:
-    """How many of each kind of value that is not finite."""
-    masks = (doubles == np.inf, doubles == -np.inf, np.isnan(doubles))
-    return {
-        name: np.bincount(place[mask], minlength=size).astype(np.int64)
-        for name, mask in zip(_ODD, masks, strict=True)
-    }
+def powers_of_ten(scale: int) -> tuple[int, ...]:
+    """Divisors whose product is 10^scale, each fit for `exact_sums.to_doubles`.
+
+    Examples
+    --------
+    >>> powers_of_ten(2), powers_of_ten(20)
+    ((100,), (1000000000, 1000000000, 100))
+    """
+    most, rest = divmod(scale, 9)
+    return (10**9,) * most + ((10**rest,) if rest else ())
 
 
-def doubles_of(values: pa.Array) -> npt.NDArray[np.float64]:
-    """Numbers of any kind as doubles; none is null."""
-    kind = values.type
-    if pa.types.is_decimal(kind):
-        low, high = words_of(values)
-        rows = exact_sums.lift_wholes(low, high, np.arange(len(values)), len(values))
-        return np.asarray(exact_sums.to_doubles(rows, exact_sums.WHOLE) / 10.0**kind.scale)
+def doubles_of(values: pa.Array) -> Doubles:
+    """Numbers of any type as doubles; none is null."""
+    if pa.types.is_decimal(values.type):
+        each = exact_sums.lift_integers(*int128_words(values), np.arange(len(values)), len(values))
+        return exact_sums.to_doubles(each, exact_sums.INTEGER, *powers_of_ten(values.type.scale))
     return np.asarray(values.cast(pa.float64(), safe=False).to_numpy(), np.float64)
 
 
-def words_of(values: pa.Array) -> tuple[npt.NDArray[np.uint64], Ints]:
-    """The low and high words of whole numbers, or of decimals without their point."""
+def int128_words(values: pa.Array) -> tuple[npt.NDArray[np.uint64], Ints]:
+    """The low and high words of integers, or of decimals without their point."""
     if not len(values):
         return np.empty(0, np.uint64), np.empty(0, np.int64)
     if pa.types.is_decimal(values.type):
@@ -175,47 +207,48 @@ def words_of(values: pa.Array) -> tuple[npt.NDArray[np.uint64], Ints]:
         both = np.frombuffer(wide.buffers()[1], np.int64).reshape(-1, 2)
         both = both[wide.offset : wide.offset + len(wide)]
         return both[:, 0].copy().view(np.uint64), both[:, 1].copy()
-    whole = np.ascontiguousarray(values.cast(pa.int64()).to_numpy())
-    return whole.view(np.uint64), whole >> 63
+    low = np.ascontiguousarray(values.cast(pa.int64()).to_numpy())
+    return low.view(np.uint64), low >> 63
 
 
-def decimals(low: npt.NDArray[np.uint64], high: Ints, kind: pa.DataType) -> pa.Array:
+def decimals(low: npt.NDArray[np.uint64], high: Ints, dtype: pa.DataType) -> pa.Array:
     """Decimals of these words."""
     both = np.stack([low.view(np.int64), high], axis=1)
-    return pa.Array.from_buffers(kind, len(low), [None, pa.py_buffer(both.tobytes())])
+    return pa.Array.from_buffers(dtype, len(low), [None, pa.py_buffer(both.tobytes())])
 
 
 @dataclass(frozen=True)
-class Powers:
-    """Sums of the first powers of a column's finite values, rounded: for the shape of windows."""
+class PowerSums:
+    """Rounded sums of the powers 0 to `powers` of a column's finite values, for statistics."""
 
     name: str
     powers: int
 
-    def lift(self, column: pa.Array, place: Ints, size: int) -> dict[str, pa.Array]:
-        """See `Track`."""
-        values, place = there(column, place)
+    def lift(self, column: pa.Array, index: Ints, size: int) -> dict[str, pa.Array]:
+        """See `Accumulator`."""
+        values, index = non_null(column, index)
         doubles = doubles_of(values)
         finite = np.isfinite(doubles)
-        doubles, place = doubles[finite], place[finite]
-        power, found = np.ones(len(doubles)), {}
-        for k in range(self.powers + 1):
-            sums = np.bincount(place, power, minlength=size)
-            found[f"{self.name}.p{k}"] = pa.array(sums.astype(np.float64))
+        doubles, index = doubles[finite], index[finite]
+        power, lifted = np.ones(len(doubles)), {}
+        for name in self._names:
+            lifted[name] = pa.array(np.bincount(index, power, minlength=size).astype(np.float64))
             with np.errstate(over="ignore"):
                 power = power * doubles
-        return found
+        return lifted
 
-    def fold(self, kept: Kept, low: Ints, high: Ints) -> dict[str, pa.Array]:
-        """See `Track`."""
-        found = {}
-        for k in range(self.powers + 1):
-            sums = np.zeros(len(plain(kept[f"{self.name}.p{k}"])) + 1)
-            with np.errstate(invalid="ignore", over="ignore"):
-                np.cumsum(plain(kept[f"{self.name}.p{k}"]).to_numpy(), out=sums[1:])
-                found[f"{self.name}.p{k}"] = pa.array(sums[high] - sums[low])
-        return found
+    def merge(self, partials: Partials, low: Ints, high: Ints) -> dict[str, pa.Array]:
+        """See `Accumulator`."""
+        with np.errstate(invalid="ignore", over="ignore"):
+            return {
+                name: pa.array(range_sums(sums, low, high))
+                for name, sums in zip(self._names, self.sums(partials), strict=True)
+            }
 
-    def sums(self, kept: Kept) -> list[npt.NDArray[np.float64]]:
+    def sums(self, partials: Partials) -> list[Doubles]:
         """The sums of the powers 0, 1, ... that are kept."""
-        return [plain(kept[f"{self.name}.p{k}"]).to_numpy() for k in range(self.powers + 1)]
+        return [normalized(partials[name]).to_numpy() for name in self._names]
+
+    @property
+    def _names(self) -> list[str]:
+        return [f"{self.name}.p{power}" for power in range(self.powers + 1)]

@@ -1,17 +1,17 @@
-"""How long windows wait: what is remembered of delays, and the controller of K.
+"""The controller of K: how long windows wait, from what is known of delays.
 
-K = alpha * k with k the largest delay remembered. For a promised quality alpha follows the
-paper's controller (method, part B 3): each settled window moves it by
-Kp * err + Kd * (err - err before), err being the share of records that is needed less the share
-that the window had. What the paper leaves open: alpha stays in [0, 1]; k forgets; a window counts
-only once it has settled; until the first has, alpha is 1, and then starts at the delay below
-which the needed share of records lies.
+K = alpha * k with k the largest delay remembered. For a promised quality alpha follows the paper's
+proportional-derivative controller (method, part B 3): each settled window moves it by
+Kp * err + Kd * (err - err before), err being the required coverage less the window's. What the
+paper leaves open: alpha stays in [0, 1]; k forgets; a window counts only once it has settled;
+until the first has, alpha is 1, and then starts at the delay below which the required share of
+records lies.
 
-The controller holds the mean share, and records are late in bursts. With calibration the promise
-is held directly: of each settled window it is known how long it would have had to wait for the
-share it needed, and K is the wait that was enough for all but delta of them. What share is needed
-is learned from the errors: it grows with each answer whose error was eps or more, and falls with
-each other, such that it rests where delta of them are.
+The controller holds the mean coverage, and records are late in bursts. With calibration K is
+chosen directly: of each settled window it is known how long it would have had to wait for the
+coverage it required, and K is the wait that was enough for all but delta of them. The required
+coverage is learned from the errors: it grows with each result whose error was eps or more, and
+falls with each other, such that it rests where delta of them are.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from rivermouth.spec.slack import Fixed, MaxDelay, Quality, Slack
 Ints = npt.NDArray[np.int64]
 
 _STEPS = 8  # bins of delays for each doubling
-_BINS = 64 * _STEPS
-_LEARNS = 0.005  # how far a missed answer moves what is learned
-_LEARNED = (-1.0, 4.0)  # the least and the most that can be
-_GOAL = 0.9  # of delta: what is aimed at, so that the promise is kept while it is being learned
+_LEARNING_RATE = 0.005
+_LEARNED = (-1.0, 4.0)  # bounds of what is learned
+_GOAL = 0.9  # of delta: what is aimed at, so that delta is kept while it is being learned
 _MEMORY_US = 600_000_000
+_FOREVER = 1 << 62
 
 
 @dataclass
-class Delays:
-    """The delays of late: how many of which length, and the largest.
+class DelayHistogram:
+    """Recent delays: how many of which length, and the largest; its fields are names in the state.
 
     The largest is forgotten once it has not been met for one to two times `memory` microseconds
-    of event time: of two spans of that length the older one's is dropped when the next begins.
+    of event time: of two periods of that length the older one's is dropped when the next begins.
     """
 
     memory: int
@@ -55,98 +55,92 @@ class Delays:
         return max(self.largest_now, self.largest_before)
 
     def add(self, delays: Ints, time: int) -> None:
-        """Remember the delays of records that came when the clock then went to `time`."""
+        """Remember the delays of records that came when the newest event time was `time`."""
         if self.begun is None:
             self.begun = time
-        while time - self.begun >= self.memory:
-            ahead = min((time - self.begun) // self.memory, 2)
-            self.begun += (time - self.begun) // self.memory * self.memory
-            self.largest_before = self.largest_now if ahead == 1 else 0
+        if (periods := (time - self.begun) // self.memory) > 0:
+            self.begun += periods * self.memory
+            self.largest_before = self.largest_now if periods == 1 else 0
             self.largest_now = 0
-            self.seen = {bin_: weight * 0.5**ahead for bin_, weight in self.seen.items()}
+            self.seen = {
+                bin_: weight * 0.5 ** min(periods, 2) for bin_, weight in self.seen.items()
+            }
         if len(delays):
             self.largest_now = max(self.largest_now, int(delays.max()))
-            bins, counts = np.unique(_bins(delays), return_counts=True)
+            logs = np.log2(np.maximum(delays, 1).astype(np.float64))
+            of = np.where(delays <= 0, 0, 1 + np.floor(logs * _STEPS)).astype(np.int64)
+            bins, counts = np.unique(of, return_counts=True)
             for bin_, count in zip(bins.tolist(), counts.tolist(), strict=True):
                 self.seen[bin_] = self.seen.get(bin_, 0.0) + count
 
     def quantile(self, share: float) -> float:
         """A delay that at least `share` of the records did not exceed."""
-        total, sum_ = sum(self.seen.values()), 0.0
+        total, below = sum(self.seen.values()), 0.0
         for bin_ in sorted(self.seen):
-            sum_ += self.seen[bin_]
-            if sum_ >= share * total:
-                return min(_edge(bin_), float(self.largest))
+            below += self.seen[bin_]
+            if below >= share * total:
+                return min(_upper_bound(bin_), float(self.largest))
         return float(self.largest)
 
     def coverage(self, slack: float, size: int) -> float:
         """The share of a window's records that `slack` lets in, times being spread evenly."""
         total = sum(self.seen.values())
-        if not total:
-            return 1.0
-        reach = ((bin_, weight) for bin_, weight in self.seen.items())
         inside = sum(
-            weight * min(1.0, max(0.0, (slack + size - _edge(bin_)) / size))
-            for bin_, weight in reach
+            weight * min(1.0, max(0.0, (slack + size - _upper_bound(bin_)) / size))
+            for bin_, weight in self.seen.items()
         )
-        return inside / total
+        return inside / total if total else 1.0
 
 
-def _bins(delays: Ints) -> Ints:
-    """The bin of each delay: 0 for none, then `_STEPS` for each doubling."""
-    logs = np.log2(np.maximum(delays, 1).astype(np.float64))
-    return np.where(delays <= 0, 0, 1 + np.floor(logs * _STEPS)).astype(np.int64)
-
-
-def _edge(bin_: int) -> float:
-    """The largest delay of a bin."""
+def _upper_bound(bin_: int) -> float:
+    """The largest delay of a bin: 0 of the first, then `_STEPS` bins for each doubling."""
     return 0.0 if bin_ == 0 else 2 ** (bin_ / _STEPS)
 
 
 @dataclass(frozen=True)
-class Settled:
+class SettledWindow:
     """A window that late records no longer change.
 
-    Its share of records in hand at close, the share of its answers whose error was eps or more,
-    and how long it would have had to wait for the records it needed, in microseconds.
+    Its coverage when it closed, the share of its results whose error was eps or more, and how long
+    it would have had to wait for the records it required, in microseconds.
     """
 
     coverage: float
     missed: float
-    needed: int = 0
+    required_wait: int = 0
 
 
 @dataclass
-class Control:
-    """K, and all that it depends on; a plain dict of it is kept in the state."""
+class SlackController:
+    """K, and all that it depends on; its fields but the first are names in the state."""
 
     slack: Slack
-    delays: Delays
-    waits: Delays
+    delays: DelayHistogram
+    waits: DelayHistogram
     alpha: float = 1.0
     before: float | None = None
     learned: float = 0.0
 
     @classmethod
-    def of(cls, slack: Slack, kept: dict[str, Any] | None = None) -> Control:
+    def of(cls, slack: Slack, kept: dict[str, Any] | None = None) -> SlackController:
         """The controller of `slack`, as it was kept or from the start."""
-        memory = _MEMORY_US
+        if kept is not None:
+            for histogram in (kept["delays"], kept["waits"]):  # JSON has texts for keys
+                histogram["seen"] = {int(bin_): n for bin_, n in histogram["seen"].items()}
+            delays, waits = (DelayHistogram(**kept.pop(name)) for name in ("delays", "waits"))
+            return cls(slack, delays, waits, **kept)
+        memory = _FOREVER if isinstance(slack, MaxDelay) else _MEMORY_US
         if isinstance(slack, Quality):
             memory = round(slack.memory.total_seconds() * 1e6)
-        elif isinstance(slack, MaxDelay):
-            memory = 1 << 62  # it never forgets
-        if kept is None:
-            return cls(slack, Delays(memory), Delays(memory))
-        delays, waits = (_restored(kept.pop(name)) for name in ("delays", "waits"))
-        return cls(slack, delays, waits, **kept)
+        return cls(slack, DelayHistogram(memory), DelayHistogram(memory))
 
     def kept(self) -> dict[str, Any]:
         """What `of` takes."""
-        plain = {name: value for name, value in vars(self).items() if name != "slack"}
-        return plain | {"delays": vars(self.delays), "waits": vars(self.waits)}
+        fields = {name: value for name, value in vars(self).items() if name != "slack"}
+        return fields | {"delays": vars(self.delays), "waits": vars(self.waits)}
 
     @property
-    def wait(self) -> int:
+    def k_us(self) -> int:
         """K, in microseconds."""
         match self.slack:
             case Fixed(length):
@@ -158,41 +152,30 @@ class Control:
         return math.ceil(self.alpha * self.delays.largest)
 
     def settle(
-        self, windows: list[Settled], share: float, time: int, *, waited: bool = False
+        self, windows: list[SettledWindow], share: float, time: int, *, with_waits: bool = False
     ) -> None:
-        """Learn from windows that have settled, in order; `share` of their records was needed.
+        """Learn from windows that have settled, in order; `share` of their records was required.
 
-        `time` is the clock's, and `waited` says whether it is known how long they had to wait.
+        `time` is the newest event time; `with_waits` says whether `required_wait` is known.
         """
         if not isinstance(self.slack, Quality):
             return
-        if waited:
-            self.waits.add(np.array([window.needed for window in windows], np.int64), time)
+        if with_waits:
+            self.waits.add(np.array([window.required_wait for window in windows], np.int64), time)
+        kp, kd = self.slack.gains
         for window in windows:
             if self.slack.calibrate:
-                self._learn(window.missed - _GOAL * self.slack.delta)
-            self._steer(self.wanted(share) - window.coverage, self.wanted(share))
+                above = window.missed - _GOAL * self.slack.delta
+                learned = self.learned + _LEARNING_RATE * above
+                self.learned = min(_LEARNED[1], max(_LEARNED[0], learned))
+            required = self.required(share)
+            error = required - window.coverage
+            if self.before is None:
+                self.alpha = self.delays.quantile(required) / max(self.delays.largest, 1)
+            else:
+                self.alpha += kp * error + kd * (error - self.before)  # the paper's formula (1)
+            self.alpha, self.before = min(1.0, max(0.0, self.alpha)), error
 
-    def _learn(self, beyond: float) -> None:
-        least, most = _LEARNED
-        self.learned = min(most, max(least, self.learned + _LEARNS * beyond))
-
-    def _steer(self, error: float, wanted: float) -> None:
-        """Move alpha by the paper's formula (1)."""
-        assert isinstance(self.slack, Quality)
-        proportional, derivative = self.slack.gains
-        if self.before is None:
-            self.alpha = self.delays.quantile(wanted) / max(self.delays.largest, 1)
-        else:
-            self.alpha += proportional * error + derivative * (error - self.before)
-        self.alpha = min(1.0, max(0.0, self.alpha))
-        self.before = error
-
-    def wanted(self, share: float) -> float:
-        """The share of records that is needed, as calibration has moved it."""
+    def required(self, share: float) -> float:
+        """The required coverage, as calibration has moved it."""
         return 1 - (1 - share) * math.exp(-self.learned)
-
-
-def _restored(kept: dict[str, Any]) -> Delays:
-    seen = {int(bin_): weight for bin_, weight in kept.pop("seen").items()}
-    return Delays(**kept, seen=seen)

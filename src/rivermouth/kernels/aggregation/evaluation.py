@@ -1,7 +1,7 @@
-"""How good early answers turned out to be: their errors, and the shape of the windows.
+"""How good early results turned out to be: their errors, and the statistics of the windows.
 
-Once a window has settled its records are all there, as far as the delays of late tell, and the
-answer that it gave when it closed can be held against the one it would give now.
+Once a window has settled its records are all there, as far as recent delays tell, and the result
+emitted when it closed can be compared with the one it would have now.
 """
 
 from __future__ import annotations
@@ -14,134 +14,131 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rivermouth.kernels.aggregation.control import Settled
-from rivermouth.kernels.aggregation.groups import group, plain
-from rivermouth.kernels.aggregation.multisets import Bags
-from rivermouth.kernels.aggregation.partials import PANE, Answers, Book
-from rivermouth.kernels.aggregation.thresholds import Shape
+from rivermouth.kernels.aggregation.control import SettledWindow
+from rivermouth.kernels.aggregation.groups import group, normalized
+from rivermouth.kernels.aggregation.multisets import Multisets
+from rivermouth.kernels.aggregation.panes import WindowGrid
+from rivermouth.kernels.aggregation.plan import PANE, WindowResults
+from rivermouth.kernels.aggregation.thresholds import WindowStats
 from rivermouth.spec.aggregates import Standard
 from rivermouth.spec.slack import Quality
 
 Doubles = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
+#: the columns of early results in the state, besides the group's; values are ``value.<name>``
 WINDOW, EARLY = "window", "early"
-#: what is kept of arrivals: how many records came to a pane, and where the clock stood before
-CLOCK, COUNT = "clock", "count"
+#: the columns of arrivals in the state: how many records came to a pane, at which newest event time
+NEWEST, COUNT = "clock", "count"
 
 
-def early_answers(answers: Answers, *, with_values: bool) -> pa.Table:
-    """What is kept of answers until they are checked."""
-    values = answers.values if with_values else {}
+def early_results(results: WindowResults, *, with_values: bool) -> pa.Table:
+    """What is kept of results until they are evaluated."""
+    values = results.values if with_values else {}
     return pa.table(
         {
-            **dict(zip(answers.groups.column_names, answers.groups.columns, strict=True)),
-            WINDOW: answers.spans.window,
-            EARLY: answers.records,
+            **results.groups,
+            WINDOW: results.windows.window,
+            EARLY: results.records,
             **{f"value.{name}": pa.array(as_doubles(value)) for name, value in values.items()},
         }
     )
 
 
 def as_doubles(values: pa.Array) -> Doubles:
-    """Values as numbers that can be compared, NaN for null; texts and the like as whether equal."""
-    kind = values.type
-    if pa.types.is_temporal(kind):
-        values = values.view(f"int{kind.bit_width}")
-    if pa.types.is_string(kind):
+    """Values as numbers that can be compared, NaN for null; of texts the length."""
+    dtype = values.type
+    if pa.types.is_temporal(dtype):
+        values = values.view(f"int{dtype.bit_width}")
+    if pa.types.is_string(dtype):
         values = pc.binary_length(values)
     return np.asarray(values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), float)
 
 
 @dataclass(frozen=True)
-class Checked:
-    """Settled windows of a bucket, in order, and how their early answers did.
+class Evaluation:
+    """Settled windows of a bucket, in order, and how their early results did.
 
-    `answers` and `above` count answers and those among them with an error of eps or more;
-    `above_by` counts the latter by aggregate; `early` of `records` were in hand.
+    `results` and `above` count results and those among them with an error of eps or more;
+    `above_by` counts the latter by aggregate; `early` of `records` were there at the close.
     """
 
-    windows: list[Settled]
-    answers: int
+    windows: list[SettledWindow]
+    results: int
     above: int
     above_by: dict[str, int]
     early: int
     records: int
-    shapes: dict[str | None, Shape]
+    stats: dict[str | None, WindowStats]
 
 
-def check(
-    book: Book,
+def evaluate(
     slack: Quality | None,
     early: pa.Table | None,
-    final: Answers,
-    needed: tuple[Ints, Ints] | None = None,
-) -> Checked:
-    """Hold the early answers of some windows against their final ones.
+    final: WindowResults,
+    waits: tuple[Ints, Ints] | None = None,
+) -> Evaluation:
+    """Compare the early results of some windows with their final ones.
 
-    `needed` is how long windows would have had to wait, by window.
+    `waits` is what `required_waits` returned for them.
     """
-    received, values = _matched(book, early, final)
-    errors = {} if slack is None else _errors(book, slack, values, received, final)
-    bound = slack.eps if slack is not None else np.inf
-    above = {name: error >= bound for name, error in errors.items()}
+    received, values = _matched(early, final)
+    above = {}
+    if slack is not None:
+        for name, error in _errors(slack, values, final).items():
+            above[name] = (received == 0) | (error >= slack.eps)
     missed = np.any([*above.values(), np.zeros(len(final), bool)], axis=0)
-    return Checked(
-        _by_window(final.spans.window, received, final.records, missed, needed),
+    return Evaluation(
+        _by_window(final, received, missed, waits),
         len(final),
         int(missed.sum()),
         {name: int(each.sum()) for name, each in above.items()},
         int(received.sum()),
         int(final.records.sum()),
-        _shapes(book, final),
+        _window_stats(final),
     )
 
 
-def _matched(book: Book, early: pa.Table | None, final: Answers) -> tuple[Ints, dict[str, Doubles]]:
-    """Of each final answer the early one's records and values; 0 and NaN where there was none."""
-    names = [f"value.{name}" for name in book.plan.results.names]
-    nothing = np.zeros(len(final), np.int64)
+def _matched(early: pa.Table | None, final: WindowResults) -> tuple[Ints, dict[str, Doubles]]:
+    """Of each final result the early one's records and values; 0 and NaN where there was none."""
     if early is None or not early.num_rows or not len(final):
-        return nothing, {}
+        return np.zeros(len(final), np.int64), {}
+    count = early.num_rows
     keys = [
-        pa.concat_arrays([plain(early.column(key)), plain(final.groups.column(key))])
-        for key in book.keys
+        pa.concat_arrays([normalized(early.column(key)), normalized(column)])
+        for key, column in final.groups.items()
     ]
-    rows = early.num_rows + len(final)
-    windows = pa.array(np.concatenate([early.column(WINDOW).to_numpy(), final.spans.window]))
-    code = group([*keys, windows], rows).code
+    windows = pa.array(np.concatenate([early.column(WINDOW).to_numpy(), final.windows.window]))
+    code = group([*keys, windows], count + len(final)).code
     source = np.full(int(code.max()) + 1, -1, np.int64)
-    source[code[: early.num_rows]] = np.arange(early.num_rows)
-    at = source[code[early.num_rows :]]
-    taken = {
-        name.removeprefix("value."): np.where(
-            at >= 0, early.column(name).to_numpy()[np.maximum(at, 0)], np.nan
-        )
-        for name in names
-        if name in early.column_names
-    }
-    records = early.column(EARLY).to_numpy()[np.maximum(at, 0)]
-    return np.where(at >= 0, records, 0), taken
+    source[code[:count]] = np.arange(count)
+    at = source[code[count:]]
+
+    def taken(column: str, missing: float) -> npt.NDArray[np.float64]:
+        return np.where(at >= 0, early.column(column).to_numpy()[np.maximum(at, 0)], missing)
+
+    names = [name for name in early.column_names if name.startswith("value.")]
+    values = {name.removeprefix("value."): taken(name, np.nan) for name in names}
+    return taken(EARLY, 0).astype(np.int64), values
 
 
-def _errors(
-    book: Book, slack: Quality, early: dict[str, Doubles], received: Ints, final: Answers
-) -> dict[str, Doubles]:
-    """The error of each early answer by aggregate; infinite for a window that gave none."""
+def _errors(slack: Quality, early: dict[str, Doubles], final: WindowResults) -> dict[str, Doubles]:
+    """The error of each early result by aggregate; infinite where it is not known."""
     found = {}
-    for name, aggregate in book.summary.aggregates:
+    for name, aggregate in final.plan.summary.aggregates:
         if name not in early:
-            error = np.full(len(final), np.inf)
-        elif isinstance(aggregate, Standard) and aggregate.kind == "quantile":
-            error = _rank_errors(book, aggregate, early[name], final)
-        else:
-            error = errors(early[name], as_doubles(final.values[name]), absolute=slack.absolute)
-        found[name] = np.where(received == 0, np.inf, error)
+            found[name] = np.full(len(final), np.inf)
+            continue
+        exact = as_doubles(final.values[name])
+        found[name] = errors(early[name], exact, absolute=slack.absolute)
+        if isinstance(aggregate, Standard) and aggregate.kind == "quantile":
+            ranks = _rank_errors(final, aggregate, early[name])
+            found[name] = np.where(found[name] == 0, 0.0, ranks)
     return found
 
 
 def errors(early: Doubles, final: Doubles, *, absolute: bool) -> Doubles:
-    """How far answers are off, relative to the final ones or not; equal ones are not, NaN too.
+    """The errors of results, relative to the final ones or not; 0 for equal ones, NaN included.
 
     Examples
     --------
@@ -154,110 +151,99 @@ def errors(early: Doubles, final: Doubles, *, absolute: bool) -> Doubles:
     return np.where(same, 0.0, np.where(np.isnan(off), np.inf, off))
 
 
-def _rank_errors(book: Book, aggregate: Standard, early: Doubles, final: Answers) -> Doubles:
+def _rank_errors(final: WindowResults, aggregate: Standard, early: Doubles) -> Doubles:
     """How far the rank of each early quantile is from the one that was asked for."""
     assert aggregate.column is not None
     assert aggregate.share is not None
-    bag = Bags(f"{book.summary.columns.index(aggregate.column)}.bag", is_set=False)
-    runs = final.runs
-    below, upto = bag.ranks(runs.kept, runs.low, runs.high, early)
+    values = Multisets(f"{final.plan.summary.columns.index(aggregate.column)}.bag")
+    below, upto = values.ranks(final.ranges, early)
     off = np.maximum(np.maximum(below - aggregate.share, aggregate.share - upto), 0.0)
-    exact = as_doubles(final.values[_name_of(book, aggregate)])
-    same = (early == exact) | (np.isnan(early) & np.isnan(exact))
-    return np.where(same, 0.0, np.where(np.isnan(early), np.inf, off))
-
-
-def _name_of(book: Book, aggregate: Standard) -> str:
-    return next(name for name, each in book.summary.aggregates if each == aggregate)
+    return np.where(np.isnan(early), np.inf, off)
 
 
 def _by_window(
-    window: Ints,
+    final: WindowResults,
     received: Ints,
-    records: Ints,
     missed: npt.NDArray[np.bool_],
-    needed: tuple[Ints, Ints] | None,
-) -> list[Settled]:
+    waits: tuple[Ints, Ints] | None,
+) -> list[SettledWindow]:
     """The groups of each window together, windows in order."""
-    numbers, code = np.unique(window, return_inverse=True)
-    count = len(numbers)
-    had, all_ = (np.bincount(code, each, count) for each in (received, records))
-    share = np.bincount(code, missed, count) / np.maximum(np.bincount(code, minlength=count), 1)
-    coverage = had / np.maximum(all_, 1)
-    waits = np.zeros(count, np.int64)
-    if needed is not None:
-        waits = needed[1][np.searchsorted(needed[0], numbers)]
-    return [
-        Settled(float(c), float(m), int(w)) for c, m, w in zip(coverage, share, waits, strict=True)
-    ]
+    windows, code = np.unique(final.windows.window, return_inverse=True)
+    had, records, above, groups = (
+        np.bincount(code, each, len(windows))
+        for each in (received, final.records, missed, np.ones(len(code)))
+    )
+    required = np.zeros(len(windows), np.int64)
+    if waits is not None:
+        required = waits[1][np.searchsorted(waits[0], windows)]
+    columns = (had / np.maximum(records, 1), above / np.maximum(groups, 1), required)
+    return [SettledWindow(*row) for row in zip(*map(np.ndarray.tolist, columns), strict=True)]
 
 
-def arrived(panes: Ints, clock: int) -> pa.Table:
-    """What is kept of records that came to these panes when the clock stood there."""
+def arrivals(panes: Ints, newest: int) -> pa.Table:
+    """What is kept of records that came to these panes at this newest event time."""
     pane, count = np.unique(panes, return_counts=True)
-    return pa.table({PANE: pane, CLOCK: np.full(len(pane), clock), COUNT: count})
+    return pa.table({PANE: pane, NEWEST: np.full(len(pane), newest), COUNT: count})
 
 
-def needed_waits(book: Book, log: pa.Table, windows: Ints, share: float) -> tuple[Ints, Ints]:
+def required_waits(
+    grid: WindowGrid, arrived: pa.Table, windows: Ints, share: float
+) -> tuple[Ints, Ints]:
     """The windows, sorted and each once, and how long each had to wait for `share` of its records.
 
-    In microseconds behind the window's end: the least K with which it would have been open still
+    In microseconds after the window's end: the least K with which it would still have been open
     when the last record of that share came.
     """
-    pane, clock, count = (log.column(name).to_numpy() for name in (PANE, CLOCK, COUNT))
-    order = np.lexsort((clock, pane))
+    pane, newest, count = (arrived.column(name).to_numpy() for name in (PANE, NEWEST, COUNT))
+    order = np.lexsort((newest, pane))
     windows = np.unique(windows)
-    begin = windows * book.grid.every // book.grid.pane
-    low, high = (
-        np.searchsorted(pane[order], edge)
-        for edge in (begin, begin + book.grid.size // book.grid.pane)
-    )
-    end = book.grid.start(windows) + book.grid.size
-    return windows, _needed(clock[order], count[order], low, high, end, share)
+    low, high = (np.searchsorted(pane[order], edge) for edge in grid.pane_range(windows, windows))
+    end = windows * grid.every + grid.size
+    return windows, _required_waits(newest[order], count[order], low, high, end, share)
 
 
 @numba.njit(cache=True)
-def _needed(clock: Ints, count: Ints, low: Ints, high: Ints, end: Ints, share: float) -> Ints:
+def _required_waits(
+    newest: Ints, count: Ints, low: Ints, high: Ints, end: Ints, share: float
+) -> Ints:
     waits = np.zeros(len(low), np.int64)
     for i in range(len(low)):
         total = count[low[i] : high[i]].sum()
-        order = np.argsort(clock[low[i] : high[i]])
         there = 0
-        for k in order:
+        for k in np.argsort(newest[low[i] : high[i]]):
             there += count[low[i] + k]
             if there >= share * total:
-                waits[i] = max(0, clock[low[i] + k] - end[i] + 1)
+                waits[i] = max(0, newest[low[i] + k] - end[i] + 1)
                 break
     return waits
 
 
-def _shapes(book: Book, final: Answers) -> dict[str | None, Shape]:
-    """The mean shape of the windows, for each column that an aggregate is of."""
+def _window_stats(final: WindowResults) -> dict[str | None, WindowStats]:
+    """The statistics of the windows, for each column that an aggregate is of."""
     if not len(final):
         return {}
-    plain_shape = Shape(float(final.records.mean()))
-    found: dict[str | None, Shape] = {None: plain_shape}
-    found |= {each.column: plain_shape for _, each in book.summary.aggregates}
-    for column, track in book.plan.shapes:
-        found[column] = _shape(track.sums(final.runs.of(track)))
+    columns = (None, *(each.column for _, each in final.plan.summary.aggregates))
+    found: dict[str | None, WindowStats] = dict.fromkeys(
+        columns, WindowStats(float(final.records.mean()))
+    )
+    for column, sums in final.plan.power_sums.items():
+        found[column] = _mean_stats(sums.sums(final.ranges.merged(sums)))
     return found
 
 
-def _shape(sums: list[Doubles]) -> Shape:
-    """The mean shape of windows from their sums of powers."""
-    count = sums[0]
-    some = count > 0
+def _mean_stats(sums: list[Doubles]) -> WindowStats:
+    """The mean statistics of windows from their sums of powers."""
+    some = sums[0] > 0
     if not some.any():
-        return Shape(0.0)
+        return WindowStats(0.0)
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
-        raw = [each[some] / count[some] for each in sums]
-        mean = raw[1]
-        variance = np.maximum(raw[2] - mean**2, 0.0)
-        kurtosis = 3.0
-        if len(raw) > 4:
-            fourth = raw[4] - 4 * mean * raw[3] + 6 * mean**2 * raw[2] - 3 * mean**4
-            spread = variance > 0
-            kurtosis = float(np.mean(fourth[spread] / variance[spread] ** 2)) if spread.any() else 3
-        return Shape(
-            float(count[some].mean()), float(np.abs(mean).mean()), float(variance.mean()), kurtosis
+        count, *powers = (each[some] for each in sums)
+        mean, square, *higher = (each / count for each in powers)
+        variance = np.maximum(square - mean**2, 0.0)
+        kurtosis, spread = 3.0, variance > 0
+        if higher and spread.any():
+            fourth = higher[1] - 4 * mean * higher[0] + 6 * mean**2 * square - 3 * mean**4
+            kurtosis = float(np.mean(fourth[spread] / variance[spread] ** 2))
+        return WindowStats(
+            float(count.mean()), float(np.abs(mean).mean()), float(variance.mean()), kurtosis
         )

@@ -1,11 +1,11 @@
-"""Sums without rounding: whole numbers of many limbs.
+"""Sums without rounding: integers of many limbs.
 
-A double is a whole number times a power of two, so a sum of doubles is a whole number of 2^-1074
+A double is an integer times a power of two, so a sum of doubles is an integer multiple of 2^-1074
 and can be kept exactly. It then depends neither on the order of its terms nor on how they were
-put together, and what was added can be taken away again. It is kept as limbs of 32 bits, each in
-a number of 64, so that 2^30 terms are added before carries must move; only the limbs in use are
-kept. Limb i of a sum of doubles counts 2^(32 i - 1074), of a sum of their squares 2^(32 i - 2148),
-of a sum of whole numbers 2^(32 i).
+combined, and terms can be subtracted again. It is kept as limbs of 32 bits, each in an int64, so
+that 2^30 terms are added before carries must propagate; only the limbs in use are kept. Limb i of
+a sum of doubles counts 2^(32 i - 1074), of a sum of their squares 2^(32 i - 2148), of a sum of
+integers 2^(32 i). Sums, means and variances are rounded once, when they are read.
 """
 
 from __future__ import annotations
@@ -22,12 +22,14 @@ Doubles = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
 
-DOUBLE, SQUARE, WHOLE = -1074, -2148, 0
+#: the power of two that limb 0 counts, by what is summed
+DOUBLE, SQUARE, INTEGER = -1074, -2148, 0
 
 _BITS = 32
 _MASK = (1 << _BITS) - 1
 _FRACTION, _HIDDEN = np.int64((1 << 52) - 1), np.int64(1 << 52)
 _ROOM = 1 << 40  # a topmost limb beyond this gets another one above it
+_SPARE_BITS = 11  # of 64 leading bits, those that a double has no room for
 
 
 @dataclass(frozen=True)
@@ -50,44 +52,39 @@ class Limbs:
         return Limbs(self.first, array)
 
 
-def lift_doubles(values: Doubles, place: Ints, size: int) -> Limbs:
-    """The sums of the finite `values` that have the same `place`, for the places below `size`."""
+def lift_doubles(values: Doubles, index: Ints, size: int, *, squared: bool = False) -> Limbs:
+    """The sums of the finite `values` (or of their squares) with the same `index` below `size`."""
     bits = values.view(np.int64)
     low, high = _exponents(bits)
     if low > high:
         return Limbs(0, np.zeros((size, 0), np.int64))
-    first, last = low // _BITS, high // _BITS + 2
+    power = 2 if squared else 1
+    first, last = power * low // _BITS, power * high // _BITS + 2 * power
     array = np.zeros((size, last - first + 1), np.int64)
-    _add_doubles(bits, place, first, array)
+    (_add_squares if squared else _add_doubles)(bits, index, first, array)
     return Limbs(first, array).carried()
 
 
-def lift_squares(values: Doubles, place: Ints, size: int) -> Limbs:
-    """The sums of the squares of the finite `values` that have the same `place`."""
-    bits = values.view(np.int64)
-    low, high = _exponents(bits)
-    if low > high:
-        return Limbs(0, np.zeros((size, 0), np.int64))
-    first, last = 2 * low // _BITS, 2 * high // _BITS + 4
-    array = np.zeros((size, last - first + 1), np.int64)
-    _add_squares(bits, place, first, array)
-    return Limbs(first, array).carried()
-
-
-def lift_wholes(low: Words, high: Ints, place: Ints, size: int) -> Limbs:
-    """The sums of whole numbers of 128 bits, `low` and `high` words, that have one `place`."""
+def lift_integers(low: Words, high: Ints, index: Ints, size: int) -> Limbs:
+    """The sums of 128-bit integers, given as `low` and `high` words, with the same `index`."""
     array = np.zeros((size, 4), np.int64)
-    _add_wholes(low, high, place, array)
+    _add_integers(low, high, index, array)
     return Limbs(0, array).carried()
 
 
-def to_doubles(limbs: Limbs, unit: int) -> Doubles:
-    """The double nearest to each carried sum; ties go to the even one, overflow to infinity."""
-    return _rounded_rows(limbs.array, _BITS * limbs.first + unit)
+def to_doubles(limbs: Limbs, unit: int, *divisors: Ints | int) -> Doubles:
+    """The double nearest to each carried sum, divided by all `divisors`, each in [1, 2^63).
+
+    Rounded once, ties to even; overflow is infinite.
+    """
+    by = np.empty((len(limbs), len(divisors)), np.uint64)
+    for k, divisor in enumerate(divisors):
+        by[:, k] = divisor
+    return _nearest_rows(limbs.array, _BITS * limbs.first + unit, by)
 
 
-def to_wholes(limbs: Limbs) -> tuple[Words, Ints, npt.NDArray[np.bool_]]:
-    """The low and high words of each carried sum of whole numbers, and which fit into them."""
+def to_integers(limbs: Limbs) -> tuple[Words, Ints, npt.NDArray[np.bool_]]:
+    """The low and high words of each carried sum of integers, and which fit into them."""
     return _words(limbs.array, limbs.first)
 
 
@@ -130,13 +127,13 @@ def _exponents(bits: Ints) -> tuple[int, int]:
 
 
 @numba.njit(cache=True)
-def _add_doubles(bits: Ints, place: Ints, first: int, array: Ints) -> None:
+def _add_doubles(bits: Ints, index: Ints, first: int, array: Ints) -> None:
     for k in range(len(bits)):
         mantissa, at = _parts(bits[k])
         if mantissa == 0:
             continue
         sign = -1 if bits[k] < 0 else 1
-        limb, shift, row = (at >> 5) - first, at & 31, place[k]
+        limb, shift, row = (at >> 5) - first, at & 31, index[k]
         low, high = (mantissa & _MASK) << shift, (mantissa >> _BITS) << shift
         array[row, limb] += sign * (low & _MASK)
         array[row, limb + 1] += sign * ((low >> _BITS) + (high & _MASK))
@@ -144,12 +141,12 @@ def _add_doubles(bits: Ints, place: Ints, first: int, array: Ints) -> None:
 
 
 @numba.njit(cache=True)
-def _add_squares(bits: Ints, place: Ints, first: int, array: Ints) -> None:
+def _add_squares(bits: Ints, index: Ints, first: int, array: Ints) -> None:
     for k in range(len(bits)):
         mantissa, at = _parts(bits[k])
         if mantissa == 0:
             continue
-        limb, shift, row = (2 * at >> 5) - first, np.uint64((2 * at) & 31), place[k]
+        limb, shift, row = (2 * at >> 5) - first, np.uint64((2 * at) & 31), index[k]
         low, high = np.uint64(mantissa & _MASK), np.uint64(mantissa >> _BITS)
         mask, word = np.uint64(_MASK), np.uint64(_BITS)
         square, cross, top = low * low, (low * high) << np.uint64(1), high * high
@@ -163,9 +160,9 @@ def _add_squares(bits: Ints, place: Ints, first: int, array: Ints) -> None:
 
 
 @numba.njit(cache=True)
-def _add_wholes(low: Words, high: Ints, place: Ints, array: Ints) -> None:
+def _add_integers(low: Words, high: Ints, index: Ints, array: Ints) -> None:
     for k in range(len(low)):
-        row = place[k]
+        row = index[k]
         array[row, 0] += np.int64(low[k] & np.uint64(_MASK))
         array[row, 1] += np.int64(low[k] >> np.uint64(_BITS))
         array[row, 2] += high[k] & _MASK
@@ -183,51 +180,77 @@ def _magnitude(limbs: Ints, into: Words) -> int:
     borrow = np.int64(0)
     for j in range(count):
         value = sign * limbs[j] + borrow
-        if j < count - 1:
-            into[j] = np.uint64(value & _MASK)
-            borrow = value >> _BITS
-        else:
-            into[j] = np.uint64(value & _MASK)
-            into[j + 1] = np.uint64(value >> _BITS)
+        into[j] = np.uint64(value & _MASK)
+        borrow = value >> _BITS
+    into[count] = np.uint64(borrow)
     into[count + 1 :] = 0
     return sign
 
 
 @numba.njit(cache=True)
-def _head(limbs: Words) -> tuple[float, Any]:
-    """The double nearest to a whole number's 64 leading bits, and the power of two it counts.
+def _divide(limbs: Words, divisor: Any) -> bool:
+    """Divide in index by a divisor in [1, 2^63); whether there is a remainder."""
+    step = _BITS if divisor >> np.uint64(_BITS) == 0 else 1
+    shift, low = np.uint64(step), np.uint64((1 << step) - 1)
+    remainder = np.uint64(0)
+    for j in range(len(limbs) - 1, -1, -1):
+        quotient = np.uint64(0)
+        for bit in range(_BITS - step, -1, -step):
+            remainder = (remainder << shift) | ((limbs[j] >> np.uint64(bit)) & low)
+            quotient = (quotient << shift) | (remainder // divisor)
+            remainder %= divisor
+        limbs[j] = quotient
+    return bool(remainder != 0)
 
-    A bit that stands for all the bits below keeps the rounding right.
+
+@numba.njit(cache=True)
+def _nearest(limbs: Words, unit: int, divisors: Words) -> float:
+    """The double nearest to limbs * 2^unit / the divisors; the limbs are overwritten.
+
+    With divisors the lowest 2 * len(divisors) + 2 limbs must be zero: the quotient then has 64
+    leading bits or more, or is zero.
     """
+    is_inexact = False
+    for divisor in divisors:
+        is_inexact |= _divide(limbs, divisor)
     top = len(limbs) - 1
     while top >= 0 and limbs[top] == 0:
         top -= 1
     if top < 0:
-        return 0.0, 0
-    lead = limbs[top]
+        return 0.0
     zeros = np.uint64(0)
-    while (lead << zeros) >> np.uint64(31) == 0:
+    while (limbs[top] << zeros) >> np.uint64(31) == 0:
         zeros += np.uint64(1)
     second = limbs[top - 1] if top >= 1 else np.uint64(0)
     third = limbs[top - 2] if top >= 2 else np.uint64(0)
-    word = ((lead << np.uint64(_BITS)) | second) << zeros
+    word = ((limbs[top] << np.uint64(_BITS)) | second) << zeros
     word |= third >> (np.uint64(_BITS) - zeros)
-    rest = (third << zeros) & np.uint64(_MASK)
+    is_inexact |= (third << zeros) & np.uint64(_MASK) != 0
     for j in range(top - 2):
-        rest |= limbs[j]
-    if rest != 0:
-        word |= np.uint64(1)
-    return float(word), _BITS * (top - 1) - np.int64(zeros)
+        is_inexact |= limbs[j] != 0
+    if is_inexact:
+        word |= np.uint64(1)  # stands for all bits below
+    power: Any = _BITS * (top - 1) - np.int64(zeros) + unit
+    drop = max(_SPARE_BITS, DOUBLE - power)  # more in subnormal numbers
+    if drop > 64:
+        return 0.0
+    half = np.uint64(1) << np.uint64(drop - 1)
+    kept = word >> np.uint64(drop) if drop < 64 else np.uint64(0)
+    dropped = word & (half | (half - np.uint64(1)))
+    if dropped > half or (dropped == half and kept & np.uint64(1)):
+        kept += np.uint64(1)
+    return math.ldexp(float(kept), power + drop)
 
 
 @numba.njit(cache=True)
-def _rounded_rows(array: Ints, unit: int) -> Doubles:
+def _nearest_rows(array: Ints, unit: int, divisors: Words) -> Doubles:
     rows, count = array.shape
-    result, limbs = np.empty(rows, np.float64), np.zeros(count + 2, np.uint64)
+    room = 2 * divisors.shape[1] + 2 if divisors.shape[1] else 0
+    result, limbs = np.empty(rows, np.float64), np.zeros(room + count + 2, np.uint64)
     for i in range(rows):
-        sign = _magnitude(array[i], limbs)
-        head, power = _head(limbs)
-        result[i] = sign * math.ldexp(head, power + unit)
+        limbs[:room] = 0
+        sign = _magnitude(array[i], limbs[room:])
+        result[i] = sign * _nearest(limbs, unit - _BITS * room, divisors[i])
     return result
 
 
@@ -256,21 +279,21 @@ def _words(array: Ints, first: int) -> tuple[Words, Ints, npt.NDArray[np.bool_]]
 def _variances(
     count: Ints, sums: Ints, sums_first: int, squares: Ints, squares_first: int
 ) -> Doubles:
-    rows, width, room = len(count), sums.shape[1] + 2, squares.shape[1] + 2
+    width, size = sums.shape[1] + 2, squares.shape[1] + 2
     base = min(2 * sums_first, squares_first)
-    size = max(2 * (sums_first + width), squares_first + room) - base + 3
-    result = np.empty(rows, np.float64)
-    one, two = np.zeros(width, np.uint64), np.zeros(room, np.uint64)
-    for i in range(rows):
+    top = max(2 * (sums_first + width), squares_first + size) - base + 3
+    result, divisors = np.empty(len(count), np.float64), np.empty(2, np.uint64)
+    one, two, room = np.zeros(width, np.uint64), np.zeros(size, np.uint64), 6
+    for i in range(len(count)):
         _magnitude(sums[i], one)
         _magnitude(squares[i], two)
-        whole = np.zeros(size, np.int64)
-        _add_product(whole, squares_first - base, two, count[i], 1)
+        whole = np.zeros(room + top, np.int64)
+        _add_product(whole, room + squares_first - base, two, count[i], 1)
         for j in range(width):
-            _add_product(whole, 2 * sums_first - base + j, one, np.int64(one[j]), -1)
-        head, power = _head(whole.astype(np.uint64))
-        divisor = float(count[i]) * float(count[i] - 1)
-        result[i] = math.ldexp(head / divisor, power + _BITS * base + SQUARE)
+            _add_product(whole, room + 2 * sums_first - base + j, one, np.int64(one[j]), -1)
+        divisors[0], divisors[1] = count[i], count[i] - 1
+        unit = SQUARE + _BITS * (base - room)
+        result[i] = _nearest(whole.astype(np.uint64), unit, divisors)
     return result
 
 

@@ -12,37 +12,37 @@ import pyarrow.compute as pc
 
 from rivermouth.kernels.aggregation.accumulators import (
     Ints,
-    Kept,
+    Partials,
     decimals,
     doubles_of,
-    numbers,
-    there,
-    words_of,
+    int128_words,
+    integers,
+    non_null,
 )
-from rivermouth.kernels.aggregation.groups import plain
+from rivermouth.kernels.aggregation.groups import normalized
 
 Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
 class Extremes:
-    """The smallest or the largest value, as a number that is ordered as the values are."""
+    """The smallest or the largest value, as an integer that is ordered as the values are."""
 
     name: str
     largest: bool
 
-    def lift(self, column: pa.Array, place: Ints, size: int) -> dict[str, pa.Array]:
-        """See `Track`."""
-        values, place = there(column, place)
-        best, found = _extremes_by_place(ordered(values), place, size, self.largest)
+    def lift(self, column: pa.Array, index: Ints, size: int) -> dict[str, pa.Array]:
+        """See `Accumulator`."""
+        values, index = non_null(column, index)
+        best, found = _extremes_by_index(ordered(values), index, size, self.largest)
         return {self.name: pa.array(best, mask=~found)}
 
-    def fold(self, kept: Kept, low: Ints, high: Ints) -> dict[str, pa.Array]:
-        """See `Track`."""
-        column = plain(kept[self.name])
+    def merge(self, partials: Partials, low: Ints, high: Ints) -> dict[str, pa.Array]:
+        """See `Accumulator`."""
+        column = normalized(partials[self.name])
         found = column.is_valid().to_numpy(zero_copy_only=False)
-        values = numbers(kept, self.name, len(column))
-        best, some = _extremes_of_runs(values, found, low, high, self.largest)
+        values = integers(partials, self.name, len(column))
+        best, some = _extremes_of_ranges(values, found, low, high, self.largest)
         return {self.name: pa.array(best, mask=~some)}
 
 
@@ -50,52 +50,52 @@ _FLIP = np.int64((1 << 63) - 1)
 
 
 def ordered(values: pa.Array) -> Ints:
-    """Whole numbers in the order of the values, NaN behind all others; none is null."""
-    kind = values.type
-    if pa.types.is_floating(kind):
-        bits = np.ascontiguousarray(doubles_of(plain(values))).view(np.int64)
+    """Integers in the order of the values, NaN above all others; none is null."""
+    dtype = values.type
+    if pa.types.is_floating(dtype):
+        bits = np.ascontiguousarray(doubles_of(normalized(values))).view(np.int64)
         return bits ^ ((bits >> 63) & _FLIP)
-    if pa.types.is_decimal(kind):
-        return words_of(values)[0].view(np.int64)
-    if pa.types.is_temporal(kind):
-        return np.asarray(values.view(f"int{kind.bit_width}").to_numpy(), np.int64)
+    if pa.types.is_decimal(dtype):
+        return int128_words(values)[0].view(np.int64)
+    if pa.types.is_temporal(dtype):
+        return np.asarray(values.view(f"int{dtype.bit_width}").to_numpy(), np.int64)
     return np.asarray(values.cast(pa.int64()).to_numpy(), np.int64)
 
 
-def unordered(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """What `ordered` made of values of this type, made undone; null stays null."""
-    if pa.types.is_floating(kind):
-        bits = numbers({"": values}, "", len(values))
+def unordered(values: pa.Array, dtype: pa.DataType) -> pa.Array:
+    """The inverse of `ordered` for values of this type; null stays null."""
+    if pa.types.is_floating(dtype):
+        bits = integers({"": values}, "", len(values))
         doubles = (bits ^ ((bits >> 63) & _FLIP)).view(np.float64)
         found = values.is_valid().to_numpy(zero_copy_only=False)
-        return pa.array(doubles, mask=~found, from_pandas=False).cast(kind)
-    if pa.types.is_decimal(kind):
-        low = numbers({"": values}, "", len(values))
-        made = decimals(low.view(np.uint64), low >> 63, kind)
-        return pc.if_else(values.is_valid(), made, pa.scalar(None, kind))
-    if pa.types.is_temporal(kind):
-        return values.cast(getattr(pa, f"int{kind.bit_width}")()).view(kind)
-    return values.cast(kind)
+        return pa.array(doubles, mask=~found, from_pandas=False).cast(dtype)
+    if pa.types.is_decimal(dtype):
+        low = integers({"": values}, "", len(values))
+        made = decimals(low.view(np.uint64), low >> 63, dtype)
+        return pc.if_else(values.is_valid(), made, pa.scalar(None, dtype))
+    if pa.types.is_temporal(dtype):
+        return values.cast(getattr(pa, f"int{dtype.bit_width}")()).view(dtype)
+    return values.cast(dtype)
 
 
 @numba.njit(cache=True)
-def _extremes_by_place(values: Ints, place: Ints, size: int, largest: bool) -> tuple[Ints, Bools]:
+def _extremes_by_index(values: Ints, index: Ints, size: int, largest: bool) -> tuple[Ints, Bools]:
     best, found = np.zeros(size, np.int64), np.zeros(size, np.bool_)
     for k in range(len(values)):
-        at = place[k]
+        at = index[k]
         if not found[at] or (values[k] > best[at] if largest else values[k] < best[at]):
             best[at], found[at] = values[k], True
     return best, found
 
 
 @numba.njit(cache=True)
-def _extremes_of_runs(
+def _extremes_of_ranges(
     values: Ints, found: Bools, low: Ints, high: Ints, largest: bool
 ) -> tuple[Ints, Bools]:
-    """The extreme of each run; runs neither start nor end before the one before them.
+    """The extreme of each range; ranges neither start nor end before the one before them.
 
-    A queue holds the entries that can still be the extreme of a run: each worse than the one
-    before it. An entry enters and leaves once, whatever the length of the runs.
+    A monotonic queue holds the partials that can still be the extreme of a range: each worse than
+    the one before it. A partial enters and leaves once, whatever the length of the ranges.
     """
     best, some = np.zeros(len(low), np.int64), np.zeros(len(low), np.bool_)
     queue = np.empty(len(values), np.int64)

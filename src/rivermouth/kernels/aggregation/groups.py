@@ -1,4 +1,4 @@
-"""Rows put into groups: equal keys get one number.
+"""Rows put into groups: equal keys get one code.
 
 As in Spark's GROUP BY null is a key like others, NaN equals NaN, and -0.0 equals 0.0.
 """
@@ -19,12 +19,12 @@ from rivermouth.kernels.keys.encoding import encode, stirred
 Ints = npt.NDArray[np.int64]
 
 _MOST = 1 << 62
-_SPARSE = 4  # up to so many times as many numbers as rows are told apart by a table, not by sorting
+_SPARSE = 4  # codes up to so many times the rows are made dense by a table, not by sorting
 
 
 @dataclass(frozen=True)
 class Groups:
-    """The number of each row's group, and the first row of each group."""
+    """The code of each row's group, and the first row of each group."""
 
     code: Ints
     first: Ints
@@ -43,7 +43,7 @@ def group(columns: Sequence[pa.Array], rows: int) -> Groups:
     """
     code, many = np.zeros(rows, np.int64), 1
     for column in columns:
-        encoded = pc.dictionary_encode(plain(column), null_encoding="encode")
+        encoded = pc.dictionary_encode(normalized(column), null_encoding="encode")
         if many * max(1, len(encoded.dictionary)) > _MOST:
             code, first = dense(code, many)
             many = len(first)
@@ -53,7 +53,7 @@ def group(columns: Sequence[pa.Array], rows: int) -> Groups:
 
 
 def dense(code: Ints, bound: int) -> tuple[Ints, Ints]:
-    """Numbers below `bound` as numbers without gaps, in order; and the first row of each.
+    """Codes below `bound` as codes without gaps, in order; and the first row of each.
 
     Examples
     --------
@@ -84,35 +84,30 @@ def _dense(code: Ints, bound: int) -> tuple[Ints, Ints]:
 
 
 def buckets(columns: Sequence[pa.Array], rows: int, count: int) -> npt.NDArray[np.int32]:
-    """Which of `count` buckets each row belongs to: the same for equal keys, here and everywhere.
+    """Which of `count` buckets each row belongs to: the same for equal keys, in every process.
 
-    Without columns all rows belong to the first.
+    Without columns all rows belong to the first. Checkpoints rely on it: a key keeps its bucket.
     """
-    mixed = np.zeros(rows, np.int64)
+    hashes = np.zeros(rows, np.int64)
     for column in columns:
-        encoded = pc.dictionary_encode(plain(column), null_encoding="encode")
-        mixed = _stir(mixed, _hashes(encoded.dictionary)[encoded.indices.to_numpy()])
-    return (mixed.view(np.uint64) % np.uint64(count)).astype(np.int32)
-
-
-def _hashes(values: pa.Array) -> Ints:
-    """A hash of each value; of null one of its own."""
-    hashes = np.full(len(values), -1, np.int64)
-    there = values.is_valid().to_numpy(zero_copy_only=False)
-    hashes[there] = encode([values.drop_null()]).codes
-    return hashes
+        encoded = pc.dictionary_encode(normalized(column), null_encoding="encode")
+        keys = np.full(len(encoded.dictionary), -1, np.int64)  # of null, a key of its own
+        valid = encoded.dictionary.is_valid().to_numpy(zero_copy_only=False)
+        keys[valid] = encode([encoded.dictionary.drop_null()]).codes
+        hashes = _mix(hashes, keys[encoded.indices.to_numpy()])
+    return (hashes.view(np.uint64) % np.uint64(count)).astype(np.int32)
 
 
 @numba.njit(cache=True)
-def _stir(mixed: Ints, more: Ints) -> Ints:
-    stirred_ones = np.empty(len(mixed), np.int64)
-    for k in range(len(mixed)):
-        stirred_ones[k] = stirred(mixed[k] ^ stirred(more[k]))
-    return stirred_ones
+def _mix(hashes: Ints, keys: Ints) -> Ints:
+    mixed = np.empty(len(hashes), np.int64)
+    for k in range(len(hashes)):
+        mixed[k] = stirred(hashes[k] ^ stirred(keys[k]))
+    return mixed
 
 
-def plain(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """The column in one piece, whose equal keys have equal bits."""
+def normalized(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """The column as one array, whose equal keys have equal bits."""
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
     if pa.types.is_dictionary(column.type):

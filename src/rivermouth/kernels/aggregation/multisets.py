@@ -1,6 +1,6 @@
 """All values of a window: for quantiles and distinct counts, which no smaller state gives exactly.
 
-A cell keeps its values as a list. Windows are swept in order: each value enters once and leaves
+A partial keeps its values as a list. Windows are swept in order: each value enters once and leaves
 once, however many windows hold it.
 """
 
@@ -10,75 +10,78 @@ from dataclasses import dataclass
 
 import numba
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from rivermouth.kernels.aggregation.accumulators import Kept, doubles_of, there
-from rivermouth.kernels.aggregation.groups import group, plain
-
-Doubles = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
+from rivermouth.kernels.aggregation.accumulators import (
+    Doubles,
+    Ints,
+    Partials,
+    Ranges,
+    doubles_of,
+    non_null,
+)
+from rivermouth.kernels.aggregation.groups import group, normalized
 
 
 @dataclass(frozen=True)
-class Bags:
-    """The values of each cell; as a set each only once."""
+class Multisets:
+    """The values of each partial; as a set each only once."""
 
     name: str
-    is_set: bool
+    is_set: bool = False
 
-    def lift(self, column: pa.Array, place: Ints, size: int) -> dict[str, pa.Array]:
-        """See `Track`."""
-        values, place = there(plain(column), place)
+    def lift(self, column: pa.Array, index: Ints, size: int) -> dict[str, pa.Array]:
+        """See `Accumulator`."""
+        values, index = non_null(normalized(column), index)
         if self.is_set:
-            codes = group([values], len(values))
-            values, place = self._once(values, codes.code, place)
+            values, index = _distinct_values(values, index)
         else:
-            values = pa.array(doubles_of(values))
-        values = values.take(pa.array(np.argsort(place, kind="stable")))
-        ends = np.cumsum(np.bincount(place, minlength=size))
-        return {self.name: _listed(values, np.concatenate([[0], ends]))}
+            order = np.argsort(index, kind="stable")
+            values, index = pa.array(doubles_of(values)).take(pa.array(order)), index[order]
+        return {self.name: _listed(values, np.searchsorted(index, np.arange(size + 1)))}
 
-    def fold(self, kept: Kept, low: Ints, high: Ints) -> dict[str, pa.Array]:
-        """See `Track`; the runs follow one another without gaps."""
-        values, offsets = _flat(kept[self.name])
+    def merge(self, partials: Partials, low: Ints, high: Ints) -> dict[str, pa.Array]:
+        """See `Accumulator`; the ranges follow one another without gaps."""
+        values, offsets = _flat(partials[self.name])
         starts = np.concatenate([offsets[low], offsets[high[-1:]]])
         if self.is_set:
-            place = np.repeat(np.arange(len(low)), np.diff(starts))
-            values, place = self._once(values, group([values], len(values)).code, place)
-            starts = np.searchsorted(place, np.arange(len(low) + 1))
+            index = np.repeat(np.arange(len(low)), np.diff(starts))
+            values, index = _distinct_values(values, index)
+            starts = np.searchsorted(index, np.arange(len(low) + 1))
         return {self.name: _listed(values, starts)}
 
-    def quantiles(self, kept: Kept, low: Ints, high: Ints, share: float) -> Doubles:
-        """The quantile of each run, interpolated between neighbours; NaN for an empty one."""
-        values, offsets = _flat(kept[self.name])
+    def quantiles(self, ranges: Ranges, share: float) -> Doubles:
+        """The quantile of each range, interpolated between neighbours; NaN for an empty one."""
+        values, offsets = _flat(ranges.partials[self.name])
         order, rank = _ranked(values.to_numpy())
-        return _quantiles(order, rank, offsets[low], offsets[high], share)
+        return _quantiles(order, rank, offsets[ranges.low], offsets[ranges.high], share)
 
-    def ranks(self, kept: Kept, low: Ints, high: Ints, values: Doubles) -> tuple[Doubles, Doubles]:
-        """The share of each run's values that lie below `values`, and at or below them."""
-        held, offsets = _flat(kept[self.name])
-        order, rank = _ranked(held.to_numpy())
-        below, upto = (np.searchsorted(order, values, side) for side in ("left", "right"))
-        count = np.maximum(offsets[high] - offsets[low], 1)
-        begin, end = offsets[low], offsets[high]
-        return (
-            _counts_below(rank, begin, end, below) / count,
-            _counts_below(rank, begin, end, upto) / count,
+    def ranks(self, ranges: Ranges, values: Doubles) -> tuple[Doubles, Doubles]:
+        """The share of each range's values that lie below `values`, and at or below them."""
+        own, offsets = _flat(ranges.partials[self.name])
+        order, rank = _ranked(own.to_numpy())
+        begin, end = offsets[ranges.low], offsets[ranges.high]
+        below, upto = (
+            _counts_below(rank, begin, end, np.searchsorted(order, values, side))
+            / np.maximum(end - begin, 1)
+            for side in ("left", "right")
         )
+        return below, upto
 
-    def distinct(self, kept: Kept, low: Ints, high: Ints) -> Ints:
-        """How many different values each run has."""
-        values, offsets = _flat(kept[self.name])
+    def distinct(self, ranges: Ranges) -> Ints:
+        """How many different values each range has."""
+        values, offsets = _flat(ranges.partials[self.name])
         codes = group([values], len(values))
-        return _distinct(codes.code, len(codes), offsets[low], offsets[high])
+        return _distinct(codes.code, len(codes), offsets[ranges.low], offsets[ranges.high])
 
-    def _once(self, values: pa.Array, code: Ints, place: Ints) -> tuple[pa.Array, Ints]:
-        """Each value of each cell once, in the order of the cells."""
-        order = np.lexsort((code, place))
-        same = (np.diff(code[order]) == 0) & (np.diff(place[order]) == 0)
-        once = order[np.concatenate([np.ones(min(1, len(order)), bool), ~same])]
-        return values.take(pa.array(once)), place[once]
+
+def _distinct_values(values: pa.Array, index: Ints) -> tuple[pa.Array, Ints]:
+    """Each value of each partial once, in the order of the partials."""
+    code = group([values], len(values)).code
+    order = np.lexsort((code, index))
+    is_new = np.ones(len(order), bool)
+    is_new[1:] = (np.diff(code[order]) != 0) | (np.diff(index[order]) != 0)
+    return values.take(pa.array(order[is_new])), index[order[is_new]]
 
 
 def _listed(values: pa.Array, offsets: Ints) -> pa.Array:
@@ -86,14 +89,14 @@ def _listed(values: pa.Array, offsets: Ints) -> pa.Array:
 
 
 def _flat(column: pa.Array | pa.ChunkedArray) -> tuple[pa.Array, Ints]:
-    """The values of all entries one after the other, and where each entry's start."""
-    lists = plain(column)
+    """The values of all partials one after the other, and where each partial's start."""
+    lists = normalized(column)
     offsets = lists.offsets.to_numpy()
     return lists.values.slice(offsets[0], offsets[-1] - offsets[0]), offsets - offsets[0]
 
 
 def _ranked(values: Doubles) -> tuple[Doubles, Ints]:
-    """The values in order, NaN last, and each value's place in it."""
+    """The values in order, NaN last, and each value's rank."""
     order = np.argsort(values, kind="stable")
     rank = np.empty(len(values), np.int64)
     rank[order] = np.arange(len(values))
@@ -108,18 +111,9 @@ def _add(tree: Ints, at: int, change: int) -> None:
         at += at & -at
 
 
-@numba.njit(cache=True, inline="always")
-def _sum_below(tree: Ints, at: int) -> int:
-    total = 0
-    while at > 0:
-        total += tree[at]
-        at -= at & -at
-    return total
-
-
 @numba.njit(cache=True)
 def _nth(tree: Ints, n: int) -> int:
-    """The place of the nth value that is in, counted from 0 (a Fenwick tree's descent)."""
+    """The rank of the nth value that is in, counted from 0 (a Fenwick tree's descent)."""
     at, step = 0, 1
     while 2 * step < len(tree):
         step *= 2
@@ -131,62 +125,52 @@ def _nth(tree: Ints, n: int) -> int:
     return at
 
 
+@numba.njit(cache=True, inline="always")
+def _slide(tree: Ints, rank: Ints, begin: Ints, end: Ints, i: int) -> None:
+    """Let the values of range i enter and those before it leave; begin and end only grow."""
+    for k in range(end[i - 1] if i else 0, end[i]):
+        _add(tree, rank[k], 1)
+    for k in range(begin[i - 1] if i else 0, begin[i]):
+        _add(tree, rank[k], -1)
+
+
 @numba.njit(cache=True)
 def _quantiles(order: Doubles, rank: Ints, begin: Ints, end: Ints, share: float) -> Doubles:
-    tree, result = np.zeros(len(rank) + 1, np.int64), np.empty(len(begin), np.float64)
-    entered, left = 0, 0
+    tree, result = np.zeros(len(rank) + 1, np.int64), np.full(len(begin), np.nan)
     for i in range(len(begin)):
-        entered, left = _sweep(tree, rank, begin[i], end[i], entered, left)
-        many = end[i] - begin[i]
-        if many == 0:
-            result[i] = np.nan
-            continue
-        position = share * (many - 1)
-        lower = int(np.floor(position))
-        value = order[_nth(tree, lower)]
-        part = position - lower
-        if part > 0:
-            value = value * (1 - part) + order[_nth(tree, lower + 1)] * part
-        result[i] = value
+        _slide(tree, rank, begin, end, i)
+        if end[i] > begin[i]:
+            position = share * (end[i] - begin[i] - 1)
+            lower = int(np.floor(position))
+            part = position - lower
+            result[i] = order[_nth(tree, lower)]
+            if part > 0:
+                result[i] = result[i] * (1 - part) + order[_nth(tree, lower + 1)] * part
     return result
 
 
 @numba.njit(cache=True)
 def _counts_below(rank: Ints, begin: Ints, end: Ints, bound: Ints) -> Ints:
-    tree, result = np.zeros(len(rank) + 1, np.int64), np.empty(len(begin), np.int64)
-    entered, left = 0, 0
+    tree, result = np.zeros(len(rank) + 1, np.int64), np.zeros(len(begin), np.int64)
     for i in range(len(begin)):
-        entered, left = _sweep(tree, rank, begin[i], end[i], entered, left)
-        result[i] = _sum_below(tree, bound[i])
+        _slide(tree, rank, begin, end, i)
+        at = bound[i]
+        while at > 0:
+            result[i] += tree[at]
+            at -= at & -at
     return result
 
 
-@numba.njit(cache=True, inline="always")
-def _sweep(
-    tree: Ints, rank: Ints, begin: int, end: int, entered: int, left: int
-) -> tuple[int, int]:
-    """Let values enter up to `end` and leave before `begin`; both only grow."""
-    while entered < end:
-        _add(tree, rank[entered], 1)
-        entered += 1
-    while left < begin:
-        _add(tree, rank[left], -1)
-        left += 1
-    return entered, left
-
-
 @numba.njit(cache=True)
-def _distinct(code: Ints, many: int, begin: Ints, end: Ints) -> Ints:
-    held, result = np.zeros(many, np.int64), np.empty(len(begin), np.int64)
-    entered, left, different = 0, 0, 0
+def _distinct(code: Ints, codes: int, begin: Ints, end: Ints) -> Ints:
+    count, result = np.zeros(codes, np.int64), np.empty(len(begin), np.int64)
+    distinct = 0
     for i in range(len(begin)):
-        while entered < end[i]:
-            different += held[code[entered]] == 0
-            held[code[entered]] += 1
-            entered += 1
-        while left < begin[i]:
-            held[code[left]] -= 1
-            different -= held[code[left]] == 0
-            left += 1
-        result[i] = different
+        for k in range(end[i - 1] if i else 0, end[i]):
+            distinct += count[code[k]] == 0
+            count[code[k]] += 1
+        for k in range(begin[i - 1] if i else 0, begin[i]):
+            count[code[k]] -= 1
+            distinct -= count[code[k]] == 0
+        result[i] = distinct
     return result

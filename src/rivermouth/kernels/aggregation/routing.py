@@ -1,4 +1,4 @@
-"""Where records go: all of a group into one bucket, those without a usable time aside."""
+"""The bucket of each record: one for all of a group; records without a usable time are rejected."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ class AggregateRouter:
         The columns that are sent.
     count
         How many buckets there are.
-    ahead
-        How far a time may lie ahead of the wall clock, in microseconds. Farther ahead it is set
-        aside: one such clock would make all other records late.
+    max_future
+        How far a time may lie ahead of the wall clock, in microseconds. Records farther ahead are
+        rejected: one wrong clock would make all other records late.
     """
 
     summary: Summary
     columns: tuple[str, ...]
     count: int
-    ahead: int
+    max_future: int
 
     def note(self) -> None:
         """Buckets need to know nothing of a task."""
@@ -43,18 +43,12 @@ class AggregateRouter:
         """The records of `batch` with their buckets."""
         time = batch.column(self.summary.time)
         micros = time.cast(pa.timestamp("us", time.type.tz)).cast(pa.int64())
-        usable = pc.fill_null(pc.less_equal(micros, now + self.ahead), False)
+        usable = pc.fill_null(pc.less_equal(micros, now + self.max_future), False)
         rejected = None
         if not pc.all(usable).as_py() and batch.num_rows:
             reasons = pc.if_else(pc.is_null(time), NULL_TIME, FUTURE)
             rejected = batch.append_column(REASON, reasons).filter(pc.invert(usable))
             batch, micros = batch.filter(usable), micros.filter(usable)
         keys = [batch.column(name) for name in self.summary.by]
-        newest = pc.max(micros).as_py()
-        rows = batch.select(list(self.columns))
-        return Routed(rows, buckets(keys, batch.num_rows, self.count), newest, rejected)
-
-
-def bucket_count(summary: Summary, asked: int) -> int:
-    """How many buckets are of use: one where all records are one group."""
-    return asked if summary.by else 1
+        to = buckets(keys, batch.num_rows, self.count)
+        return Routed(batch.select(list(self.columns)), to, pc.max(micros).as_py(), rejected)

@@ -1,7 +1,7 @@
-"""The share of a window's records that must be in hand for a promise (eps, delta).
+"""The required coverage: the share of a window's records that (eps, delta) needs at its close.
 
 A late record is like one that a sample did not draw, so the share follows from sampling theory;
-the formulas are those of the project's method, part B. They take records to be late
+the formulas are those of the project's method, part B. They assume that records are late
 independently of each other.
 """
 
@@ -18,8 +18,8 @@ from rivermouth.spec.summaries import Summary
 
 
 @dataclass(frozen=True)
-class Shape:
-    """What windows are like: values per window, their mean, variance and kurtosis."""
+class WindowStats:
+    """Of the average window: how many values, their mean, variance and kurtosis."""
 
     count: float
     mean: float = 0.0
@@ -28,50 +28,55 @@ class Shape:
 
     @property
     def is_finite(self) -> bool:
-        """Whether it can be reckoned with: sums of large values overflow."""
+        """Whether it can be used: sums of large values overflow."""
         return all(map(math.isfinite, vars(self).values()))
 
-    def towards(self, other: Shape, part: float) -> Shape:
-        """The shape a part of the way towards another one; one that overflowed leads nowhere."""
+    def towards(self, other: WindowStats, part: float) -> WindowStats:
+        """An exponentially weighted step towards `other`; one that overflowed is ignored."""
         if not other.is_finite:
             return self
         mine, theirs = vars(self), vars(other)
-        return Shape(**{name: mine[name] + part * (theirs[name] - mine[name]) for name in mine})
+        return WindowStats(
+            **{name: mine[name] + part * (theirs[name] - mine[name]) for name in mine}
+        )
 
 
-def needed(summary: Summary, slack: Quality, shapes: Mapping[str | None, Shape]) -> float:
-    """The share that all aggregates need: the largest one's.
+def required_coverage(
+    summary: Summary, slack: Quality, stats: Mapping[str | None, WindowStats]
+) -> float:
+    """The coverage that all aggregates require: the largest one's.
 
-    `shapes` are the windows' by column, under None for the records as such.
+    `stats` are the windows' by column, under None for the records as such.
     """
-    return max(_share(each, slack, shapes[each.column]) for _, each in summary.aggregates)
+    return max(_share(each, slack, stats[each.column]) for _, each in summary.aggregates)
 
 
-def _share(aggregate: Aggregate, slack: Quality, shape: Shape) -> float:
-    if not shape.is_finite:
+def _share(aggregate: Aggregate, slack: Quality, stats: WindowStats) -> float:
+    if not stats.is_finite:
         return 1.0
     eps, delta = slack.eps, slack.delta
-    kind = aggregate.kind if isinstance(aggregate, Standard) else "own"
-    whole = shape.count * abs(shape.mean)
+    kind = aggregate.kind if isinstance(aggregate, Standard) else "udaf"
+
+    def error_of(result: float) -> float:
+        return eps if slack.absolute else eps * result
+
     match kind:
         case "sum":
-            error = eps if slack.absolute else eps * whole
-            return of_sum(error, delta, shape)
+            return of_sum(error_of(stats.count * abs(stats.mean)), delta, stats)
         case "count" | "count_distinct":
-            ones = Shape(shape.count, 1.0)
-            return of_sum(eps if slack.absolute else eps * shape.count, delta, ones)
+            return of_sum(error_of(stats.count), delta, WindowStats(stats.count, 1.0))
         case "mean":
-            return of_mean(eps if slack.absolute else eps * abs(shape.mean), delta, shape)
+            return of_mean(error_of(abs(stats.mean)), delta, stats)
         case "var" | "std":
-            scale = shape.variance if kind == "var" else math.sqrt(shape.variance)
+            scale = stats.variance if kind == "var" else math.sqrt(stats.variance)
             relative = eps / scale if slack.absolute and scale else eps
-            return of_variance(relative if kind == "var" else 2 * relative, delta, shape)
+            return of_variance(relative if kind == "var" else 2 * relative, delta, stats)
         case "quantile":
-            return of_quantile(min(eps, 1.0), delta, shape)
-    return 1 - delta  # the smallest, the largest, and what nothing is known of
+            return of_quantile(min(eps, 1.0), delta, stats)
+    return 1 - delta  # min, max and a user's own
 
 
-def of_sum(error: float, delta: float, shape: Shape) -> float:
+def of_sum(error: float, delta: float, stats: WindowStats) -> float:
     """The share for a sum that may be off by `error`: the larger root.
 
     With u the missing share, m the mean and q the mean square, the sum misses N |m| u, give or
@@ -80,12 +85,12 @@ def of_sum(error: float, delta: float, shape: Shape) -> float:
 
     Examples
     --------
-    >>> round(of_sum(0.05 * 500 * 10, 0.05, Shape(500, 10.0, 25.0)), 4)
+    >>> round(of_sum(0.05 * 500 * 10, 0.05, WindowStats(500, 10.0, 25.0)), 4)
     0.9674
     """
     z2 = _z(delta) ** 2
-    whole, square = shape.count * abs(shape.mean), shape.variance + shape.mean * shape.mean
-    noise = z2 * shape.count * square
+    whole, square = stats.count * abs(stats.mean), stats.variance + stats.mean * stats.mean
+    noise = z2 * stats.count * square
     if noise == 0:
         return 0.0  # nothing but zeros
     a, b, c = whole * whole + noise, 2 * error * whole + noise, error * error
@@ -95,39 +100,39 @@ def of_sum(error: float, delta: float, shape: Shape) -> float:
     return 0.0 if error >= whole + math.sqrt(noise) else min(1.0, max(0.0, 1 - missing))
 
 
-def of_mean(error: float, delta: float, shape: Shape) -> float:
+def of_mean(error: float, delta: float, stats: WindowStats) -> float:
     """The share for a mean that may be off by `error`: z^2 s^2 / (N error^2 + z^2 s^2).
 
     Examples
     --------
-    >>> round(of_mean(0.05 * 10, 0.05, Shape(500, 10.0, 25.0)), 4)
+    >>> round(of_mean(0.05 * 10, 0.05, WindowStats(500, 10.0, 25.0)), 4)
     0.4345
     """
-    noise = _z(delta) ** 2 * shape.variance
-    drawn = shape.count * error * error
+    noise = _z(delta) ** 2 * stats.variance
+    drawn = stats.count * error * error
     if not _usable(error, noise, drawn):
         return 1.0
     return noise / (drawn + noise) if noise else 0.0
 
 
-def of_variance(eps: float, delta: float, shape: Shape) -> float:
+def of_variance(eps: float, delta: float, stats: WindowStats) -> float:
     """The share for a variance: the mean's, with (kurtosis - 1) for the squared variation."""
-    return of_mean(eps, delta, Shape(shape.count, 1.0, max(0.0, shape.kurtosis - 1)))
+    return of_mean(eps, delta, WindowStats(stats.count, 1.0, max(0.0, stats.kurtosis - 1)))
 
 
-def of_quantile(eps: float, delta: float, shape: Shape) -> float:
+def of_quantile(eps: float, delta: float, stats: WindowStats) -> float:
     """The share for a quantile whose rank may be off by eps (Serfling's bound).
 
     Examples
     --------
-    >>> round(of_quantile(0.05, 0.05, Shape(500)), 4)
+    >>> round(of_quantile(0.05, 0.05, WindowStats(500)), 4)
     0.5972
     """
-    if shape.count <= 0:
+    if stats.count <= 0:
         return 1.0
     drawn = math.log(2 / delta) / (2 * eps**2)
-    needs = drawn * (1 + 1 / shape.count) / (1 + drawn / shape.count)
-    return min(1.0, needs / shape.count)
+    needs = drawn * (1 + 1 / stats.count) / (1 + drawn / stats.count)
+    return min(1.0, needs / stats.count)
 
 
 def _z(delta: float) -> float:
@@ -135,5 +140,5 @@ def _z(delta: float) -> float:
 
 
 def _usable(error: float, *others: float) -> bool:
-    """Whether numbers are numbers: values that overflow leave nothing to reckon with."""
+    """Whether the formula applies: the error is positive and nothing has overflowed."""
     return error > 0 and all(map(math.isfinite, (error, *others)))

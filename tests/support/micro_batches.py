@@ -1,4 +1,4 @@
-"""A summary stepped through without Spark: batches in, answers out."""
+"""A summary over micro-batches without Spark: batches in, results out."""
 
 from __future__ import annotations
 
@@ -9,53 +9,52 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from rivermouth.kernels.aggregation.output import Output
-from rivermouth.kernels.aggregation.partials import Book
-from rivermouth.kernels.aggregation.processor import AggregateStepper
+from rivermouth.kernels.aggregation.plan import AggPlan
+from rivermouth.kernels.aggregation.processor import AggregateProcessor
 from rivermouth.kernels.state.bucketing import Arrivals
 from rivermouth.spec.slack import Quality, Slack
 from rivermouth.spec.summaries import Summary
 
 
 @dataclass
-class Stepped:
-    """What came out, batch by batch, and what the steps counted."""
+class Processed:
+    """What came out, batch by batch, and what was counted."""
 
     rows: list[pa.Table] = field(default_factory=list)
     late: list[pa.Table] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
-    gauges: list[dict[str, object]] = field(default_factory=list)
+    reports: list[dict[str, object]] = field(default_factory=list)
 
-    def answers(self) -> pa.Table:
+    def results(self) -> pa.Table:
         return pa.concat_tables(self.rows)
 
 
-def stepped(
+def processed(
     batches: Sequence[pa.Table],
     summary: Summary,
     slack: Slack,
     *,
     last: bool = False,
-    forgetful: bool = False,
-) -> Stepped:
-    """All batches through the steps of one bucket; a forgetful worker has no hints."""
-    kinds = {name: batches[0].schema.field(name).type for name in summary.columns}
-    book = Book(summary, kinds, isinstance(slack, Quality))
-    output = Output.of(book, pa.struct(list(kinds.items())))
-    store, hint, found = {}, {}, Stepped()
+    with_cache: bool = True,
+) -> Processed:
+    """All batches through one bucket's processor; without a cache as if by a new worker each."""
+    types = {name: batches[0].schema.field(name).type for name in summary.columns}
+    plan = AggPlan(summary, types, isinstance(slack, Quality))
+    schema = plan.schema(pa.struct(list(types.items())))
+    store, cache, found = {}, {}, Processed()
     for number, batch in enumerate(batches):
-        times = book.times(batch)
+        times = plan.times(batch)
         newest = int(times.max()) if len(times) else None
-        stepper = AggregateStepper(book, slack, output)
+        processor = AggregateProcessor(plan, slack, schema)
         side = (batch,) if batch.num_rows else ()
         arrivals = Arrivals((side,), (newest,), number, (), last and batch is batches[-1])
-        tables = list(stepper.process(store, arrivals, {} if forgetful else hint))
-        whole = pa.concat_tables([output.schema.empty_table(), *tables])
+        tables = list(processor.process(store, arrivals, cache if with_cache else {}))
+        whole = pa.concat_tables([schema.empty_table(), *tables])
         kind = np.asarray(whole.column("kind").to_pylist(), dtype=object)
         found.rows.append(whole.filter(pa.array(kind == "row")))
         found.late.append(whole.filter(pa.array(kind == "late")))
-        report = stepper.report()
+        report = processor.report()
         found.counts.update(report["counts"])
-        found.gauges.append(report)
+        found.reports.append(report)
         assert all(len(value) <= 1 << 20 for value in store.values())
     return found

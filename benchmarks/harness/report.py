@@ -28,7 +28,7 @@ PAGES = {
     ROOT / "README.md": "docs/img",
     ROOT / "docs" / "benchmarks.md": "img",
     ROOT / "docs" / "caches.md": "img",
-    ROOT / "docs" / "out-of-order.md": "img",
+    ROOT / "docs" / "late-data.md": "img",
     ROOT / "docs" / "paper-a.md": "img",
     ROOT / "docs" / "routing.md": "img",
 }

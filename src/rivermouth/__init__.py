@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rivermouth.observe import plot
     from rivermouth.observe.metrics import metrics
     from rivermouth.observe.watching import watch
-    from rivermouth.spark.aggregate import aggregate, late
+    from rivermouth.spark.aggregate import aggregate, rejected
     from rivermouth.spark.correct import correct
     from rivermouth.spark.exact.job import exact
     from rivermouth.spark.join_streams import join_interval, join_window
@@ -63,7 +63,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "RivermouthError": "rivermouth.errors",
-    **dict.fromkeys(("aggregate", "late"), "rivermouth.spark.aggregate"),
+    **dict.fromkeys(("aggregate", "rejected"), "rivermouth.spark.aggregate"),
     "correct": "rivermouth.spark.correct",
     "exact": "rivermouth.spark.exact.job",
     "grid": "rivermouth.spec.grids",
@@ -130,7 +130,6 @@ __all__ = [
     "join_table",
     "join_window",
     "keys",
-    "late",
     "max",
     "max_delay",
     "mean",
@@ -143,6 +142,7 @@ __all__ = [
     "point",
     "quality",
     "quantile",
+    "rejected",
     "relate",
     "sliding",
     "snapshot",

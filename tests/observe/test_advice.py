@@ -104,6 +104,6 @@ def test_each_says_what_to_do() -> None:
         )
     )
     assert one["todo"] == (
-        'Wait longer (lateness=, slack=), or take them out with late="rows" and rm.late.'
+        'Wait longer (lateness=, slack=), or get them with late="rows" and rm.rejected.'
     )
     assert one["level"] == "warning"

@@ -33,8 +33,8 @@ SUMMARY = rm.summary(
 TEN = rm.fixed("10 seconds")
 
 
-def answers(frame):
-    """What an aggregate said, in the form of the truth."""
+def values(frame):
+    """The results of an aggregate, in the form of the truth."""
     rows = frame.where("kind = 'row'") if "kind" in frame.columns else frame
     return answered(rows.toArrow(), SUMMARY)
 
@@ -54,44 +54,46 @@ def drained(frame, folder):
     return frame.sparkSession.read.schema(frame.schema).parquet(f"{folder}/out"), query
 
 
-def test_a_batch_frame_is_answered_exactly(spark):
+def test_the_results_of_a_batch_frame_are_exact(spark):
     frame = rm.testing.frame(spark, EVENTS)
-    result = rm.aggregate(frame, SUMMARY, slack=TEN)
-    assert differences(answers(result), truth(frame)) == []
+    result = rm.aggregate(frame, SUMMARY, slack=TEN, late="rows")
+    assert differences(values(result), truth(frame)) == []
     rows = result.where("kind = 'row'").select("coverage", "slack", "revision").distinct().collect()
     assert [tuple(row) for row in rows] == [(1.0, 0.0, 0)]
-    aside = rm.late(result).select("kind", "cars").orderBy("kind").collect()
-    assert [tuple(row) for row in aside] == [("future", 9), ("set aside", 9)]
+    rejected = rm.rejected(result).select("kind", "cars").orderBy("kind").collect()
+    assert [tuple(row) for row in rejected] == [("future", 9), ("rejected", 9)]
 
 
-def test_late_records_may_only_be_counted(spark):
+def test_late_records_are_only_counted_by_default(spark):
     frame = rm.testing.frame(spark, EVENTS)
-    result = rm.aggregate(frame, SUMMARY, late="count")
+    result = rm.aggregate(frame, SUMMARY)
     assert result.columns == [
         "road", "window_start", "window_end", "n", "cars", "mean", "p90", "kinds", "last",
         "records", "coverage", "slack", "revision",
     ]  # fmt: skip
-    assert differences(answers(result), truth(frame)) == []
+    assert differences(values(result), truth(frame)) == []
     with pytest.raises(ColumnError, match="the frame has no column 'kind'"):
-        rm.late(result)
+        rm.rejected(result)
 
 
 MIDNIGHT = int(dt.datetime(2026, 1, 1, tzinfo=dt.UTC).timestamp()) * 1_000_000
 
 
 @pytest.mark.parametrize("cuts", [1, 3, 100])
-def test_a_stream_answers_what_has_waited_long_enough(spark, tmp_path, cuts):
+def test_a_stream_emits_what_has_waited_long_enough(spark, tmp_path, cuts):
     """Row by row the sixth record comes too late for the windows that end by 00:00:11."""
     frame = rm.testing.frame(spark, EVENTS)
     events = rm.testing.stream(spark, EVENTS, cuts=cuts)
-    said, query = drained(rm.aggregate(events, SUMMARY, slack=TEN, buckets=2), tmp_path)
-    exact, found = truth(frame), answers(said)
+    stream = rm.aggregate(events, SUMMARY, slack=TEN, late="rows", buckets=2)
+    rows, query = drained(stream, tmp_path)
+    exact, found = truth(frame), values(rows)
     closed = [key for key in exact if key[1] <= MIDNIGHT + 13_000_000]
     touched = [("b", MIDNIGHT + start) for start in (-5_000_000, 0)] if cuts == 1 else []
     assert sorted(found, key=str) == sorted(closed, key=str)
     wrong = {text.partition(":")[0] for text in differences(found, {k: exact[k] for k in closed})}
     assert wrong == set(map(str, touched))
-    assert [row.cars for row in rm.late(said).where("kind = 'late'").collect()] == [7] * (cuts == 1)
+    late = rm.rejected(rows).where("kind = 'late'").collect()
+    assert [row.cars for row in late] == [7] * (cuts == 1)
     counts = rm.metrics(query)["operators"]["aggregate"]
     assert counts["rows_in"] == 9
     assert counts["counts"]["on_time"] + counts["late"] + counts["future"] == 8
@@ -110,13 +112,13 @@ def test_a_late_record_comes_out_once_and_counts_in_its_open_windows(spark, tmp_
         time="at", window=rm.sliding("10 seconds", every="5 seconds"), v=rm.sum("v")
     )
     stream = rm.aggregate(
-        rm.testing.stream(spark, events, cuts=1), summary, slack=rm.fixed("0 seconds")
+        rm.testing.stream(spark, events, cuts=1), summary, slack=rm.fixed("0 seconds"), late="rows"
     )
-    said, _ = drained(stream, tmp_path)
-    rows = said.where("kind = 'row'").orderBy("window_start").select("window_end", "v").collect()
-    ends = [(row.window_end.second, row.v) for row in rows]
+    found, _ = drained(stream, tmp_path)
+    results = found.where("kind = 'row'").orderBy("window_start")
+    ends = [(row.window_end.second, row.v) for row in results.collect()]
     assert ends == [(10, 1), (15, 7), (20, 2)]
-    late = rm.late(said).collect()
+    late = rm.rejected(found).collect()
     assert [(row.kind, row.v) for row in late] == [("late", 4)]
 
 
@@ -126,8 +128,8 @@ def test_state_lasts_over_a_restart(spark, tmp_path):
     source = rm.testing.replay(first.where("at < '2026-01-01 00:00:10'"), path=folder)
     drained(rm.aggregate(source, SUMMARY, slack=TEN), tmp_path)
     first.where("at >= '2026-01-01 00:00:10'").write.mode("append").parquet(str(folder))
-    said, _ = drained(rm.aggregate(source, SUMMARY, slack=TEN), tmp_path)
-    found = answers(said)
+    rows, _ = drained(rm.aggregate(source, SUMMARY, slack=TEN), tmp_path)
+    found = values(rows)
     assert found
     exact = truth(first)
     assert differences(found, {key: exact[key] for key in found}) == []
@@ -144,10 +146,10 @@ def test_it_works_behind_a_join(spark, tmp_path):
         return rm.aggregate(joined, summary, slack=rm.fixed("1 second"))
 
     batch = zones(rm.testing.frame(spark, EVENTS))
-    said, _ = drained(zones(rm.testing.stream(spark, EVENTS)), tmp_path / "stream")
+    stream, _ = drained(zones(rm.testing.stream(spark, EVENTS)), tmp_path / "stream")
     exact, found = (
-        sorted((row.zone, row.window_start, row.n) for row in each.where("kind = 'row'").collect())
-        for each in (batch, said)
+        sorted((row.zone, row.window_start, row.n) for row in each.collect())
+        for each in (batch, stream)
     )
     assert found == [row for row in exact if row[1] < dt.datetime(2026, 1, 1, 0, 0, 30)]
 
@@ -162,9 +164,9 @@ def test_it_works_behind_a_join(spark, tmp_path):
 )
 def test_a_question_that_makes_no_sense_is_refused(spark, change, sentence):
     frame = rm.testing.frame(spark, EVENTS)
-    said = {"time": "at", "window": rm.tumbling("1 second"), "n": rm.count()} | change
+    definition = {"time": "at", "window": rm.tumbling("1 second"), "n": rm.count()} | change
     with pytest.raises(DefinitionError, match=sentence):
-        rm.aggregate(frame, rm.summary(**said))
+        rm.aggregate(frame, rm.summary(**definition))
 
 
 def test_groups_must_have_types_that_can_be_told_apart(spark):

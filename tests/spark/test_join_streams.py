@@ -180,9 +180,8 @@ def test_late_and_future_rows_come_if_asked_for_and_metrics_count_them(spark):
     told = sorted((row["kind"], row["side"] or "", row["cab"] or row["other"]) for row in found)
     assert told == [
         ("future", "left", "2"), ("future", "right", "2"), ("late", "left", "5"),
-        ("late", "right", "5"), ("row", "", "1"), ("row", "", "3"), ("row", "", "3"),
-        ("row", "", "6"), ("row", "", "6"), ("set aside", "left", "4"),
-        ("set aside", "right", "4"),
+        ("late", "right", "5"), ("rejected", "left", "4"), ("rejected", "right", "4"),
+        ("row", "", "1"), ("row", "", "3"), ("row", "", "3"), ("row", "", "6"), ("row", "", "6"),
     ]  # fmt: skip
     numbers = rm.metrics(query)["operators"]["join_interval"]
     assert (numbers["rows_in"], numbers["late"], numbers["future"]) == (12, 2, 2)

@@ -87,7 +87,7 @@ def test_slack_is_a_length_a_promise_or_the_largest_delay():
         (lambda: rm.quality(eps=-1, absolute=True), "Give a number above 0"),
         (lambda: rm.quality(delta=1.0), r"^quality: delta is 1\.0\. "),
         (lambda: rm.quality(gains=(1,)), r"^quality: gains is \(1,\)"),
-        (lambda: rm.quality(memory="0 seconds"), "not longer than nothing"),
+        (lambda: rm.quality(memory="0 seconds"), "is not positive"),
         (lambda: rm.fixed("-1 second"), r"^fixed: '-1 second' is negative"),
         (lambda: check_slack("aggregate", "3 seconds"), r"^aggregate: slack='3 seconds' is not a"),
     ],

@@ -10,19 +10,19 @@ if TYPE_CHECKING:
 
 Frame = Callable[..., "DataFrame"]
 
-WAIT = "20 seconds"  #: longer than every delay, so that both answer from the same records
+WAIT = "20 seconds"  #: longer than every delay, so that both use the same records
 
 
 def windows(events: DataFrame, *, size: str, every: str, promised: bool = False) -> DataFrame:
-    """Our windows; with a promise of quality instead of a fixed wait, if asked."""
+    """Our windows; with `promised` K by quality instead of a fixed one."""
     import rivermouth as rm
 
-    asked = rm.summary(
+    summary = rm.summary(
         by="sensor", time="at", window=rm.sliding(size, every=every),
         total=rm.sum("value"), n=rm.count(),
     )  # fmt: skip
-    slack = rm.quality(calibrate=True) if promised else rm.fixed(WAIT)
-    return rm.aggregate(events, asked, slack=slack, late="count")
+    slack = rm.quality() if promised else rm.fixed(WAIT)
+    return rm.aggregate(events, summary, slack=slack)
 
 
 def spark_windows(events: DataFrame, *, size: str, every: str) -> DataFrame:

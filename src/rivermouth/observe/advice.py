@@ -93,7 +93,7 @@ def _late(name: str, operator: Metrics, rows: int) -> Iterator[Advice]:
             "warning",
             name,
             f"{late:,} rows ({100 * late / rows:.1f} %) came late",
-            'Wait longer (lateness=, slack=), or take them out with late="rows" and rm.late.',
+            'Wait longer (lateness=, slack=), or get them with late="rows" and rm.rejected.',
         )
     if future:
         yield Advice(

@@ -82,11 +82,11 @@ def join_interval(
         no part. One length of time, or (left, right). None: the delay of the frames' own
         ``withWatermark``. It has no meaning for batch frames.
     late
-        "count": late rows and those set aside are counted, in the query's metrics. "rows": they
+        "count": late and rejected rows are counted, in the query's metrics. "rows": they
         come in the result, too, told apart by a first column ``kind`` ("row", "late", "future",
-        "set aside") and ``side`` ("left", "right"); `rm.late` takes them out.
+        "rejected") and ``side`` ("left", "right"); `rm.rejected` selects them.
     max_future
-        A row whose time is farther ahead of the wall clock is set aside: one clock that is wrong
+        A row whose time is farther ahead of the wall clock is rejected: one clock that is wrong
         would make all other rows late. Times without a zone may be 14 hours farther ahead.
     idle_timeout
         A side that is silent for so long no longer holds up the other; when both are, all that is

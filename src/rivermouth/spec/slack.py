@@ -1,4 +1,4 @@
-"""How long a window waits for records that are late: slack as values.
+"""How long a window waits for late records: slack as values.
 
 A window closes once the largest event time seen is its end plus K. K is the slack.
 """
@@ -28,7 +28,7 @@ class MaxDelay:
 
 @dataclass(frozen=True)
 class Quality:
-    """K as short as the promise P(error >= eps) <= delta allows."""
+    """K as short as the target P(error >= eps) <= delta allows."""
 
     eps: float
     delta: float
@@ -42,21 +42,21 @@ Slack = Fixed | MaxDelay | Quality
 
 
 def fixed(length: Duration) -> Fixed:
-    """Wait so long behind the largest event time seen, always (K-slack).
+    """A constant K behind the largest event time seen (K-slack).
 
     Examples
     --------
     >>> fixed("3 seconds")
     Fixed(length=datetime.timedelta(seconds=3))
     """
-    waits = microseconds(length, where="fixed")
-    if waits < 0:
-        raise DefinitionError("fixed", f"{length!r} is negative", todo="Wait zero or longer.")
-    return Fixed(dt.timedelta(microseconds=waits))
+    length_us = microseconds(length, where="fixed")
+    if length_us < 0:
+        raise DefinitionError("fixed", f"{length!r} is negative", todo="Make it zero or longer.")
+    return Fixed(dt.timedelta(microseconds=length_us))
 
 
 def max_delay() -> MaxDelay:
-    """Wait as long as the largest delay seen so far (MP-K-slack): safe, and late."""
+    """K is the largest delay seen so far (MP-K-slack): few late records, high latency."""
     return MaxDelay()
 
 
@@ -65,26 +65,30 @@ def quality(
     delta: float = 0.05,
     *,
     absolute: bool = False,
-    calibrate: bool = False,
+    calibrate: bool = True,
     gains: tuple[float, float] = (0.2, 4.0),
     memory: Duration = "10 minutes",
 ) -> Quality:
-    """Wait no longer than the promise needs: P(error >= eps) <= delta for each early answer.
+    """Aim at P(error >= eps) <= delta for each early result, with K as short as that allows.
 
-    From (eps, delta), the windows' sizes and the values' spread follows the share of a window's
-    records that must be in hand when it closes; a controller holds K there. The error is relative
-    to the exact answer; of a quantile it is the error in rank, of which 1 is all records.
+    From (eps, delta), the windows' sizes and the values' spread follows the required coverage: the
+    share of a window's records that must be there when it closes. A controller holds K there. The
+    error is relative to the exact result; of a quantile it is the error in rank, of which 1 is all
+    records. It is a target, not a guarantee: where records are late in bursts more results than
+    delta can be off by eps or more (`docs/late-data.md` has what was measured; ``promise()`` of a
+    running `exact` says what it is for yours).
 
     Parameters
     ----------
     eps, delta
-        The error that is too large, and the share of answers that may have it.
+        The error that is too large, and the share of results that may have it.
     absolute
-        Whether eps is in the unit of the answer instead. Where answers are near zero a relative
+        Whether eps is in the unit of the result instead. Where results are near zero a relative
         error means nothing; without this the windows then wait as for all records.
     calibrate
-        Whether the share learns from the errors that the early answers turn out to have. The
-        formulas take records to be late independently of each other; bursts are not.
+        Whether K and the required coverage are learned from the errors and waits of windows that
+        have settled. False: the paper's controller alone, whose formulas assume that records are
+        late independently of each other.
     gains
         Kp and Kd of the controller; the paper's by default.
     memory
@@ -101,20 +105,14 @@ def quality(
         raise DefinitionError(
             "quality", f"gains is {gains!r}", todo="Give two numbers that are not negative."
         )
-    remembers = microseconds(memory, where="quality(memory=)")
-    if remembers <= 0:
+    memory_us = microseconds(memory, where="quality(memory=)")
+    if memory_us <= 0:
         raise DefinitionError(
-            "quality(memory=)", f"{memory!r} is not longer than nothing", todo="Make it positive."
+            "quality(memory=)", f"{memory!r} is not positive", todo="Give a longer one."
         )
-    proportional, derivative = gains
-    return Quality(
-        float(eps),
-        float(delta),
-        absolute,
-        calibrate,
-        (float(proportional), float(derivative)),
-        dt.timedelta(microseconds=remembers),
-    )
+    kp, kd = map(float, gains)
+    memory = dt.timedelta(microseconds=memory_us)
+    return Quality(float(eps), float(delta), absolute, calibrate, (kp, kd), memory)
 
 
 def _check_share(name: str, value: float, *, top: float) -> None:
@@ -130,7 +128,7 @@ def _is_number(value: Any) -> bool:
 
 
 def check_slack(where: str, slack: object) -> Slack:
-    """`slack`, found to be one."""
+    """`slack`, if it is one."""
     if isinstance(slack, (Fixed, MaxDelay, Quality)):
         return slack
     raise DefinitionError(

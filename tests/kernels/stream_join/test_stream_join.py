@@ -257,7 +257,7 @@ def test_what_cannot_take_part_is_rejected_and_the_future_moves_no_clock():
     odd = left((1, None, 0, 0), (2, 990, None, 0), (3, 5000, 0, 0), (4, 1060, 0, 0))
     rows = buckets.feed(odd, right((7, 999, 0, 0)), now=now)
     assert sorted((row["kind"], row["l"]) for row in rows) == [
-        ("future", 3), ("set aside", 1), ("set aside", 2),
+        ("future", 3), ("rejected", 1), ("rejected", 2),
     ]  # fmt: skip
     aside = {}
     for report in buckets.reports:

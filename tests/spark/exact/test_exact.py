@@ -1,4 +1,4 @@
-"""correct and exact: after them the table is what a batch over all records says."""
+"""correct and exact: after them the table is that of a batch over all records."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ def events(spark):
 
 @pytest.fixture(scope="module")
 def truth(events):
-    return values(rm.aggregate(events, summary(), late="count"))
+    return values(rm.aggregate(events, summary()))
 
 
 def early(spark, events, tmp_path, **more):
-    """What the stream answers early, and its late records, written down."""
+    """The stream's early results and its late records, written to files."""
     stream = rm.testing.replay(events, cuts=50)
-    out = rm.aggregate(stream, summary(), slack=rm.fixed("2 seconds"), **more)
+    out = rm.aggregate(stream, summary(), slack=rm.fixed("2 seconds"), late="rows", **more)
     query = (
         out.writeStream.format("parquet").option("path", str(tmp_path / "out"))
         .option("checkpointLocation", str(tmp_path / "check")).trigger(availableNow=True).start()
@@ -65,12 +65,12 @@ def early(spark, events, tmp_path, **more):
     return spark.read.schema(out.schema).parquet(str(tmp_path / "out"))
 
 
-def test_correct_makes_early_answers_exact_and_then_changes_nothing(spark, events, truth, tmp_path):
+def test_correct_makes_early_results_exact_and_then_changes_nothing(spark, events, truth, tmp_path):
     out = early(spark, events, tmp_path).cache()
     results = out.where("kind = 'row'").drop("kind", "record", "reason")
-    assert rm.late(out).count() > 5
+    assert rm.rejected(out).count() > 5
     assert values(results) != truth
-    for late in (rm.late(out), None):
+    for late in (rm.rejected(out), None):
         fixed = rm.correct(results, events, summary(), late=late).cache()
         assert set(map(tuple, fixed.select("coverage", "revision").collect())) == {(1.0, 1)}
         both = results.unionByName(fixed)
@@ -83,8 +83,8 @@ def test_correct_makes_early_answers_exact_and_then_changes_nothing(spark, event
             assert set(newest.values()) <= set(truth)
 
 
-def test_correct_takes_back_an_answer_without_records(spark, events, truth):
-    results = rm.aggregate(events, summary(), late="count").cache()
+def test_correct_deletes_a_result_without_records(spark, events, truth):
+    results = rm.aggregate(events, summary()).cache()
     fewer = events.where("at >= '2026-11-16 00:01:00'")
     fixed = rm.correct(results, fewer, summary())
     gone = fixed.where("records = 0")
@@ -93,7 +93,7 @@ def test_correct_takes_back_an_answer_without_records(spark, events, truth):
 
 
 def test_correct_wants_batch_frames_and_the_columns(spark, events):
-    results = rm.aggregate(events, summary(), late="count")
+    results = rm.aggregate(events, summary())
     with pytest.raises(rm.RivermouthError, match="history is a streaming frame"):
         rm.correct(results, rm.testing.replay(events), summary())
     with pytest.raises(rm.RivermouthError, match="no column 'revision'"):
@@ -107,7 +107,7 @@ def job(stream, store, **more):
     return rm.exact(stream, summary(), store=store, **settings)
 
 
-def test_exact_ends_exact_and_can_be_taken_up(spark, events, truth, tmp_path):
+def test_exact_ends_exact_and_can_be_resumed(spark, events, truth, tmp_path):
     folder = tmp_path / "events"
     stream = rm.testing.replay(events, cuts=50, path=folder)
     running = job(stream, tmp_path / "store").start(availableNow=True)
@@ -115,8 +115,7 @@ def test_exact_ends_exact_and_can_be_taken_up(spark, events, truth, tmp_path):
     assert values(running.results()) == truth
     ends = running.results().select("answer", "coverage").distinct().collect()
     assert list(map(tuple, ends)) == [("exact", 1.0)]
-    said = running.promise()
-    assert 0 < said["coverage"] < 1
+    assert 0 < running.promise()["coverage"] < 1
     made = running.corrections()
     assert made[-1].final
     assert sum(one.rows for one in made) > 0
@@ -130,9 +129,7 @@ def test_exact_ends_exact_and_can_be_taken_up(spark, events, truth, tmp_path):
     more.write.mode("append").parquet(str(folder))
     again = job(stream, tmp_path / "store").start(availableNow=True)
     again.awaitTermination()
-    assert values(again.results()) == values(
-        rm.aggregate(events.unionByName(more), summary(), late="count")
-    )
+    assert values(again.results()) == values(rm.aggregate(events.unionByName(more), summary()))
 
 
 def test_the_promise_is_judged_by_all_records(events, truth, tmp_path):
@@ -155,9 +152,9 @@ def test_the_promise_is_judged_by_all_records(events, truth, tmp_path):
         for name in ("total", "n"):
             off = abs(row[name] - now[name])
             above[name] += off > 0 and off >= eps * abs(now[name])
-    said = running.promise()
-    assert said["windows"] == len(answers)
-    assert said["above_eps"] == pytest.approx({n: k / len(answers) for n, k in above.items()})
+    promise = running.promise()
+    assert promise["windows"] == len(answers)
+    assert promise["above_eps"] == pytest.approx({n: k / len(answers) for n, k in above.items()})
     assert above["middle"] > 0
 
 
@@ -165,11 +162,11 @@ def test_the_promise_is_judged_by_all_records(events, truth, tmp_path):
 def test_postgres_holds_the_table_and_so_do_the_changes(
     spark, events, truth, tmp_path, postgres_url
 ):
-    into = rm.tables.postgres(postgres_url, "answers_of_roads")
+    sink = rm.tables.postgres(postgres_url, "answers_of_roads")
     stream = rm.testing.replay(events, cuts=50)
-    running = job(stream, tmp_path / "store", into=into).start(availableNow=True)
+    running = job(stream, tmp_path / "store", sink=sink).start(availableNow=True)
     running.awaitTermination()
-    assert values(spark.createDataFrame(into.read(into.schema().names))) == truth
+    assert values(spark.createDataFrame(sink.read(sink.schema().names))) == truth
     table = {}
     for change in running.changelog().collect():
         key = change.road, change.window_start
@@ -212,14 +209,14 @@ def test_a_late_record_that_stays_alone_is_corrected_after_its_wait(spark, tmp_p
         running.stop()
 
 
-def test_a_receiver_that_fails_ends_the_query_and_is_taken_up(spark, events, truth, tmp_path):
+def test_a_sink_that_fails_ends_the_query_which_can_be_resumed(spark, events, truth, tmp_path):
     folder = tmp_path / "events"
     stream = rm.testing.replay(events, cuts=100, path=folder)
 
     def fail(changes):
         raise OSError("No space left on device")
 
-    running = job(stream, tmp_path / "store", into=fail).start(availableNow=True)
+    running = job(stream, tmp_path / "store", sink=fail).start(availableNow=True)
     with pytest.raises(OSError, match="No space left"):
         running.awaitTermination()
     again = job(stream, tmp_path / "store").start(availableNow=True)
@@ -241,7 +238,7 @@ def small_disk(tmp_path):
     subprocess.run(["umount", "--lazy", disk], check=True)
 
 
-def test_a_full_disk_ends_the_query_and_it_is_taken_up_when_there_is_room(
+def test_a_full_disk_ends_the_query_which_can_be_resumed_when_there_is_room(
     spark, events, truth, tmp_path, small_disk
 ):
     disk, enlarge = small_disk
@@ -256,6 +253,16 @@ def test_a_full_disk_ends_the_query_and_it_is_taken_up_when_there_is_room(
 
 def test_a_store_of_another_summary_is_an_error(spark, events, tmp_path):
     stream = rm.testing.replay(events)
-    job(stream, tmp_path).store.claim("n=count() by ['street']")
-    with pytest.raises(StateError, match=r"another aggregation; it was made for n=count\(\)"):
+    other = rm.summary(by="road", time="at", window=rm.tumbling("1 second"), many=rm.count())
+    rm.exact(stream, other, store=tmp_path).store.claim(other, stream.schema)
+    with pytest.raises(StateError, match=r"another aggregation; it was made for .*\"many\""):
         job(stream, tmp_path).start(availableNow=True)
+
+
+def test_the_sinks_offset_of_the_first_version_is_read(spark, events, tmp_path):
+    store = job(rm.testing.replay(events), tmp_path).store
+    assert store.sink_offset() is None
+    (tmp_path / "told.json").write_text('{"upto": 7, "corrections": 2}')
+    assert store.sink_offset() == (7, 2)
+    store.commit_sink(9, 3)
+    assert store.sink_offset() == (9, 3)

@@ -74,7 +74,7 @@ def test_killed_and_started_again_the_store_ends_exact(spark, folder):
         total=rm.sum("number"), n=rm.count(),
     )  # fmt: skip
     names = ["window_start", "total", "n", "records"]
-    truth = rm.aggregate(events, summary, late="count").select(*names).collect()
+    truth = rm.aggregate(events, summary).select(*names).collect()
     found = spark.read.parquet(str(folder / "results"))
     assert sorted(found.select(*names).collect()) == sorted(truth)
     assert found.where("answer <> 'exact'").count() == 0

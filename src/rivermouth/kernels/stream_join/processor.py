@@ -125,7 +125,7 @@ class MeetingStepper:
             is_future = pc.equal(rows.column(REASON), FUTURE)
             self._counts["future"] += pc.sum(is_future).as_py()
             self._aside.update(rows.filter(pc.invert(is_future)).column(REASON).to_pylist())
-            yield from self._out.apart(rows, side, pc.if_else(is_future, "future", "set aside"))
+            yield from self._out.apart(rows, side, pc.if_else(is_future, "future", "rejected"))
 
     def _admitted(
         self, tables: tuple[pa.Table, ...], side: int, reached: int

@@ -56,7 +56,7 @@ class Meeting:
     idle
         How long a side may be silent before it holds up the other no longer, in microseconds.
     late_rows
-        Whether late rows and those set aside are part of the result.
+        Whether late and rejected rows are part of the result.
     """
 
     equal: Keys | None

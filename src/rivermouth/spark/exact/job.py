@@ -14,13 +14,13 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from rivermouth.errors import DefinitionError
 from rivermouth.spark.aggregate import aggregate
-from rivermouth.spark.exact.corrector import Follower, Receiver, Rules
-from rivermouth.spark.exact.results import Answers
-from rivermouth.spark.exact.sink import receiver_of
+from rivermouth.spark.exact.corrector import Corrector
+from rivermouth.spark.exact.results import Results
+from rivermouth.spark.exact.sink import Sink, sink_of
 from rivermouth.spark.exact.store import BACKUP, DAY, EMITTED, WHERE, Correction, Store
 from rivermouth.spec.durations import Duration, microseconds
 from rivermouth.spec.slack import Quality, Slack, quality
-from rivermouth.spec.summaries import KIND, RECORD, START, Summary
+from rivermouth.spec.summaries import KIND, REASON, RECORD, START, Summary
 from rivermouth.tables.files import located
 
 History = DataFrame | Callable[[], DataFrame]
@@ -35,17 +35,17 @@ class Exact:
     summary: Summary
     slack: Slack
     store: Store
-    answered: t.StructType
-    written: DataFrame
-    rules: Rules
+    log: DataFrame
+    span: int
+    wait: int
     history: History | None
-    receiver: Receiver | None
+    sink: Sink | None
 
     def start(
         self, *, availableNow: bool | None = None, processingTime: str | None = None,  # noqa: N803
         name: str | None = None,
     ) -> Running:  # fmt: skip
-        """Start the stream, or take it up where it was left.
+        """Start the stream, or resume it.
 
         Parameters
         ----------
@@ -60,9 +60,11 @@ class Exact:
             When the store belongs to another aggregation.
         """
         self.store.claim(self.summary, self.events.schema)
-        writer = self.written.writeStream.format("parquet").partitionBy(KIND, DAY)
-        writer = writer.option("path", self.store.log)
-        writer = writer.option("checkpointLocation", self.store.checkpoint).outputMode("append")
+        writer = self.log.writeStream.format("parquet").partitionBy(KIND, DAY)
+        writer = writer.option("path", self.store.log_path)
+        writer = writer.option("checkpointLocation", self.store.checkpoint_path).outputMode(
+            "append"
+        )
         if name is not None:
             writer = writer.queryName(name)
         if availableNow or processingTime:
@@ -70,55 +72,59 @@ class Exact:
                 **({"availableNow": True} if availableNow else {"processingTime": processingTime})
             )
         query = writer.start()
-        follower = Follower(query, self.store, self.answers, self.rules, self.receiver)
-        follower.start()
-        return Running(self, query, follower)
+        corrector = Corrector(
+            query, self.store, self._results, span=self.span, wait=self.wait, sink=self.sink
+        )
+        corrector.start()
+        return Running(self, query, corrector)
 
-    def answers(self) -> Answers:
-        """What the store holds now."""
+    def _results(self) -> Results:
+        """The store as of now."""
+        schema = t.StructType(
+            [each for each in self.log.schema if each.name not in (KIND, RECORD, REASON, DAY)]
+        )
         history = self.history() if callable(self.history) else self.history
-        spark = self.events.sparkSession
-        return Answers.now(spark, self.store, self.summary, self.answered, history)
+        return Results.now(self.events.sparkSession, self.store, self.summary, schema, history)
 
     def results(self) -> DataFrame:
         """The table as of now: one row for each window, each marked ``early`` or ``exact``.
 
-        An answer is exact once a correction has covered it and no late record has come for its
+        A result is exact once a correction has covered it and no late record has come for its
         window since.
         """
-        return self.answers().results()
+        return self._results().results()
 
     def changelog(self, *, after: int | None = None) -> DataFrame:
         """Every change of the table so far: insert, update, delete, with revision and time.
 
         `after` leaves out what was emitted until then, in microseconds since 1970.
         """
-        return self.answers().changes(after)
+        return self._results().changes(after)
 
     def promise(self) -> dict[str, Any]:
-        """Whether the early answers kept the promise, by what is known now.
+        """Whether the early results kept (eps, delta), by what is known now.
 
-        Runs a Spark job. ``above_eps`` is the share of windows whose early answer was off by eps
-        or more, for each aggregate (of quantiles the error is one of rank; one's own aggregates
-        are left out); ``coverage`` the mean share of the records that early answers had.
+        Runs a Spark job. ``above_eps`` is the share of windows whose early result was off by eps
+        or more, for each aggregate (of quantiles the error is one of rank; a user's own aggregates
+        are left out); ``coverage`` the mean share of the records that early results had.
         """
         eps = self.slack.eps if isinstance(self.slack, Quality) else None
-        return self.answers().promise(eps)
+        return self._results().promise(eps)
 
 
 @dataclass(frozen=True)
 class Running:
-    """An exact aggregation at work."""
+    """A running exact aggregation."""
 
     job: Exact
     query: StreamingQuery
-    _follower: Follower
+    _corrector: Corrector
 
     @property
     def isActive(self) -> bool:  # noqa: N802  (Spark's name)
-        """Whether the stream runs, or has ended and waits for its last corrections."""
-        failed = self._follower.error is not None or self.query.exception() is not None
-        return self.query.isActive or not (self._follower.finished or failed)
+        """Whether the stream runs, or has ended and its last corrections are due."""
+        failed = self._corrector.error is not None or self.query.exception() is not None
+        return self.query.isActive or not (self._corrector.finished or failed)
 
     def corrections(self) -> list[Correction]:
         """The corrections so far, each with its ``rows`` and the time ``at`` which it was made.
@@ -156,12 +162,11 @@ class Running:
         self._end()
 
     def _end(self) -> None:
-        if self._follower.finished:
-            return
-        self._follower.join()
-        if self._follower.error is not None:
-            raise self._follower.error
-        self._follower.finish()
+        if not self._corrector.finished:
+            self._corrector.join()
+            if self._corrector.error is not None:
+                raise self._corrector.error
+            self._corrector.finish()
 
 
 def exact(
@@ -173,35 +178,35 @@ def exact(
     span: Duration = "5 seconds",
     wait: Duration = "1 minute",
     history: History | None = None,
-    into: Any = None,
+    sink: Any = None,
 ) -> Exact:
-    """Aggregate a stream soon, and in the end exactly.
+    """Aggregate a stream: early results soon, corrections until all are exact.
 
-    Every record is backed up, windows are answered as soon as `slack` allows, records that come
-    too late are registered, and the windows they touch are computed anew from the backup. Nothing
-    runs before ``.start()``.
+    Every record is backed up, results of windows are emitted as soon as `slack` allows, late
+    records are kept, and their windows are recomputed from the backup. Nothing runs before
+    ``.start()``.
 
     Parameters
     ----------
     events
         A streaming frame.
     summary
-        What is to be known of each window.
+        What is computed of each window: ``rm.summary(...)``.
     store
-        A folder for all of it, checkpoint included: the log of answers, late records and backup
+        A folder for all of it, checkpoint included: the log of results, late records and backup
         as Parquet, and the corrections.
     slack
         How long windows wait; `quality` with its defaults if it is not given.
     span, wait
-        Late records are dealt with when their event times span more than `span`, or when the
-        oldest of them has waited so long; and at the end.
+        Late records are corrected when their event times span more than `span`, or when the
+        oldest of them has waited for `wait`; and at the end.
     history
-        All records, where you keep them yourself: a frame that is read anew at each correction,
-        or a function that gives one. None: the store's backup.
-    into
-        Where the table is kept besides: a table of ``rm.tables.postgres``, which is made if it is
-        not there and updated by key; or a function that is given a frame of changes (see
-        ``changelog``), of which it may get the newest twice after a crash.
+        All records, where you keep them yourself: a frame that is read again at each correction,
+        or a function that returns one. None: the store's backup.
+    sink
+        Where the results go besides: a table of ``rm.tables.postgres``, which is created if it does
+        not exist and upserted by key; or a function of a frame of changes (see ``changelog``),
+        which may get the newest changes twice after a crash.
 
     Examples
     --------
@@ -212,38 +217,34 @@ def exact(
     if not events.isStreaming:
         raise DefinitionError(
             WHERE,
-            "the events are a batch frame, whose aggregate is exact at once",
+            "the events are a batch frame, whose aggregate is exact",
             todo="Use rm.aggregate(events, summary).",
         )
-    chosen = quality() if slack is None else slack
-    out = aggregate(events, summary, slack=chosen, late="rows").withColumn(
-        EMITTED, F.current_timestamp()
-    )
-    answered = _answer_of(aggregate(events, summary, slack=chosen, late="count"), out.schema)
+    slack = quality() if slack is None else slack
+    log = aggregate(events, summary, slack=slack, late="rows")
+    log = log.withColumn(EMITTED, F.current_timestamp())
     if history is None:
-        record = F.struct(*events.columns).alias(RECORD)
-        backup = events.select(F.lit(BACKUP).alias(KIND), record)
+        backup = events.select(F.lit(BACKUP).alias(KIND), F.struct(*events.columns).alias(RECORD))
         backup = backup.withColumn(EMITTED, F.current_timestamp())
-        out = out.unionByName(backup, allowMissingColumns=True)
-    out = out.withColumn(DAY, F.coalesce(_day(out, START), _day(out, f"{RECORD}.{summary.time}")))
-    rules = Rules(
-        microseconds(span, where="exact(span=)"), microseconds(wait, where="exact(wait=)")
+        log = log.unionByName(backup, allowMissingColumns=True)
+    log = log.withColumn(
+        DAY, _day(F.coalesce(START, F.col(RECORD)[summary.time]), log.schema[START])
     )
-    place = Store(located(store), out.schema)
-    receiver = receiver_of(into, summary)
-    return Exact(events, summary, chosen, place, answered, out, rules, history, receiver)
+    return Exact(
+        events,
+        summary,
+        slack,
+        Store(located(store), log.schema),
+        log,
+        microseconds(span, where="exact(span=)"),
+        microseconds(wait, where="exact(wait=)"),
+        history,
+        sink_of(sink, summary),
+    )
 
 
-def _answer_of(rows: DataFrame, log: t.StructType) -> t.StructType:
-    """An answer's columns: those of `aggregate`, and when it was emitted."""
-    return t.StructType([*rows.schema.fields, log[EMITTED]])
-
-
-def _day(frame: DataFrame, column: str) -> Column:
+def _day(time: Column, field: t.StructField) -> Column:
     """The day since 1970 in UTC, whatever the session's time zone: it only names folders."""
-    *outer, last = column.split(".")
-    schema = frame.schema[outer[0]].dataType if outer else frame.schema
-    assert isinstance(schema, t.StructType)
-    if isinstance(schema[last].dataType, t.TimestampNTZType):
-        return F.datediff(F.to_date(column), F.lit("1970-01-01")).cast("int")
-    return F.floor(F.unix_seconds(column) / _DAY_SECONDS).cast("int")
+    if isinstance(field.dataType, t.TimestampNTZType):
+        return F.datediff(F.to_date(time), F.lit("1970-01-01")).cast("int")
+    return F.floor(F.unix_seconds(time) / _DAY_SECONDS).cast("int")

@@ -1,50 +1,39 @@
-"""Answers kept in another store besides: rows written over by key."""
+"""Where the changes of an exact aggregation go besides: a table with upsert, or a function."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from rivermouth.errors import DefinitionError
-from rivermouth.spark.correct import newest_answers, window_keys
-from rivermouth.spark.exact.corrector import Receiver
-from rivermouth.spark.exact.results import CHANGE
-from rivermouth.spark.exact.store import EMITTED, WHERE
-from rivermouth.spec.summaries import REVISION, Summary
+from rivermouth.spark.correct import newest_results, window_keys
+from rivermouth.spark.exact.results import CHANGE, ORDER
+from rivermouth.spark.exact.store import WHERE
+from rivermouth.spec.summaries import Summary
 from rivermouth.tables.source import Upserting
 
-
-@dataclass(frozen=True)
-class _IntoTable:
-    """Hands the newest of each window's changes to a table that writes by key."""
-
-    table: Upserting
-    summary: Summary
-
-    def __call__(self, changes: DataFrame) -> None:
-        order = (EMITTED, REVISION)
-        rows = newest_answers(changes, self.summary, order=order).toArrow()
-        gone = rows.column(CHANGE).to_pylist()
-        keep = [change != "delete" for change in gone]
-        keys = window_keys(self.summary)
-        answers = rows.drop_columns([CHANGE])
-        self.table.upsert(answers.filter(keep), keys=keys, order=order)
-        self.table.delete(answers.filter([not kept for kept in keep]).select(keys))
+Sink = Callable[[DataFrame], None]
 
 
-def receiver_of(into: Any, summary: Summary) -> Receiver | None:
-    """What takes the changes: nothing, a table, or the user's function."""
-    if into is None:
-        return None
-    if isinstance(into, Upserting):
-        return _IntoTable(into, summary)
-    if callable(into):
-        receiver: Receiver = into
-        return receiver
+def sink_of(sink: Any, summary: Summary) -> Sink | None:
+    """What takes a frame of changes: nothing, a table, or the user's function."""
+    if isinstance(sink, Upserting):
+
+        def upsert(changes: DataFrame) -> None:
+            rows = newest_results(changes, summary, order=ORDER).toArrow()
+            is_delete, keys = pc.equal(rows.column(CHANGE), "delete"), window_keys(summary)
+            results = rows.drop_columns([CHANGE])
+            sink.upsert(results.filter(pc.invert(is_delete)), keys=keys, order=ORDER)
+            sink.delete(results.filter(is_delete).select(keys))
+
+        return upsert
+    if sink is None or callable(sink):
+        return sink  # type: ignore[no-any-return]
     raise DefinitionError(
         WHERE,
-        f"into={into!r} takes no changes",
+        f"sink={sink!r} takes no changes",
         todo="Give a table of rm.tables.postgres, or a function of one frame.",
     )

@@ -1,16 +1,16 @@
-"""The store of an exact aggregation: a folder that holds everything it knows.
+"""The store of an exact aggregation: a folder with all of its data.
 
     definition.json            what is computed; another summary is an error
     checkpoint/                Spark's
-    log/kind=row/day=14200/    early answers, written by Spark's file sink, exactly once
+    log/kind=row/day=14200/    early results, written by Spark's file sink, exactly once
     log/kind=late/...          records that came too late for some window; kind=future and so on
     log/kind=record/...        the backup of every record
-    corrections/000001/        what the first correction found different
-    corrections/000001.json    written last: a correction without it never happened
-    told.json                  how far the changes were handed on to another store
+    corrections/000001/        the rows of the first correction
+    corrections/000001.json    written last: a correction without it is not committed
+    sink_offset.json           up to where the sink has the changes (first version: told.json)
 
-Every row of the log bears the time of its micro-batch, `EMITTED`, which is the same when Spark
-runs a batch again. A correction knows the log up to such a time.
+Every row of the log has the time of its micro-batch, `EMITTED`, which is the same when Spark runs
+a batch again. A correction covers the log up to such a time.
 """
 
 from __future__ import annotations
@@ -21,12 +21,11 @@ from typing import Any
 
 import pyarrow.fs
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812  (as everybody writes it)
 from pyspark.sql import types as t
 
 from rivermouth.errors import StateError
 from rivermouth.spec.identity import identity, summary_v1
-from rivermouth.spec.summaries import KIND, RECORD, Summary
+from rivermouth.spec.summaries import Summary
 from rivermouth.tables.files import read_json, write_json
 
 WHERE = "exact"
@@ -47,9 +46,9 @@ class Correction:
     upto
         The log's rows emitted until then are accounted for; microseconds since 1970.
     rows
-        How many answers it wrote: put right, or given for the first time.
+        How many results it wrote: corrected, or emitted for the first time.
     final
-        Whether it looked at all windows, not only at those that late records touch.
+        Whether it covered all windows, not only those of late records.
     at
         When it was written, in seconds since 1970.
     """
@@ -69,13 +68,13 @@ class Store:
     schema: t.StructType
 
     @property
-    def log(self) -> str:
+    def log_path(self) -> str:
         """Where the stream writes."""
         return f"{self.path}/log"
 
     @property
-    def checkpoint(self) -> str:
-        """Where Spark keeps its place in the stream and its state."""
+    def checkpoint_path(self) -> str:
+        """Where Spark keeps its offsets and its state."""
         return f"{self.path}/checkpoint"
 
     def claim(self, summary: Summary, events: t.StructType) -> None:
@@ -94,19 +93,21 @@ class Store:
                 todo="Give another store=, or the summary and events that it was made for.",
             )
 
-    def logged(self, spark: SparkSession) -> DataFrame:
+    def log(self, spark: SparkSession) -> DataFrame:
         """What the stream has written, as of now: later batches do not change the frame."""
-        if not self._exists("log/_spark_metadata"):
+        files, root = self._files()
+        committed = files.get_file_info(f"{root}/log/_spark_metadata")
+        if committed.type == pyarrow.fs.FileType.NotFound:
             return spark.createDataFrame([], self.schema)
-        return spark.read.schema(self.schema).parquet(self.log)
+        return spark.read.schema(self.schema).parquet(self.log_path)
 
     def corrections(self) -> list[Correction]:
         """The corrections so far, in order."""
         files, root = self._files()
         found = files.get_file_info(pyarrow.fs.FileSelector(f"{root}/corrections", True, True))
         names = sorted(info.base_name for info in found if info.extension == "json")
-        said = (self._read(f"corrections/{name}") for name in names)
-        return [Correction(**each) for each in said if each is not None]
+        made = (self._read(f"corrections/{name}") for name in names)
+        return [Correction(**each) for each in made if each is not None]
 
     def corrected(self, spark: SparkSession, schema: t.StructType) -> DataFrame:
         """The rows of all corrections."""
@@ -125,14 +126,14 @@ class Store:
         self._write(f"corrections/{number:06d}.json", asdict(made))
         return made
 
-    def told(self) -> tuple[int, int] | None:
-        """How far changes were handed on: the newest batch and the number of corrections."""
-        found = self._read("told.json")
+    def sink_offset(self) -> tuple[int, int] | None:
+        """Up to where the sink has the changes: the newest batch and the number of corrections."""
+        found = self._read("sink_offset.json") or self._read("told.json")
         return None if found is None else (found["upto"], found["corrections"])
 
-    def tell(self, told: tuple[int, int]) -> None:
-        """Note that changes were handed on so far."""
-        self._write("told.json", {"upto": told[0], "corrections": told[1]})
+    def commit_sink(self, upto: int, corrections: int) -> None:
+        """Write down that the sink has the changes up to here."""
+        self._write("sink_offset.json", {"upto": upto, "corrections": corrections})
 
     def _folder(self, number: int) -> str:
         return f"{self.path}/corrections/{number:06d}"
@@ -141,18 +142,8 @@ class Store:
         files, root = pyarrow.fs.FileSystem.from_uri(self.path)
         return files, root
 
-    def _exists(self, name: str) -> bool:
-        files, root = self._files()
-        kind = files.get_file_info(f"{root}/{name}").type
-        return bool(kind != pyarrow.fs.FileType.NotFound)
-
     def _read(self, name: str) -> dict[str, Any] | None:
         return read_json(f"{self.path}/{name}")
 
     def _write(self, name: str, what: dict[str, Any]) -> None:
         write_json(f"{self.path}/{name}", what)
-
-
-def backup_of(logged: DataFrame) -> DataFrame:
-    """The records that were backed up."""
-    return logged.where(F.col(KIND) == BACKUP).select(f"{RECORD}.*")

@@ -156,7 +156,7 @@ def test_a_failing_block_is_found_at_its_line_of_the_page(tmp_path):
     assert failure.traceback[-1].lineno + 1 == 43
 
 
-@pytest.mark.parametrize("command", ["", *(command.name for command in COMMANDS)])
+@pytest.mark.parametrize("command", ["", *COMMANDS])
 def test_the_command_line_s_help_is_as_documented(command, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     with pytest.raises(SystemExit, match="0"):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import io
+import json
+import os
 import re
-import shutil
 import sqlite3
 import subprocess
 import sys
-import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -22,42 +23,59 @@ from rich.console import Console
 from tests.support.browser import Browser, browser
 
 from rivermouth.cli import main
-from rivermouth.cli.demo.arrivals import Arrivals
-from rivermouth.cli.demo.report import save
-from rivermouth.cli.demo.story import story
-from rivermouth.cli.demo.summing import Outcome
+from rivermouth.cli.demo import _after_first_batch
+from rivermouth.cli.demo.report import report
+from rivermouth.cli.demo.story import Story, story
+from rivermouth.cli.demo.summary import Outcome, is_exact
 from rivermouth.errors import SessionError
 from rivermouth.observe import plot
 from rivermouth.testing.city import city
 
 __all__ = ["browser"]
 COMMAND = "import sys; from rivermouth.cli import main; sys.exit(main())"
+OPTIONS = ["--minutes", "0.3", "--scale", "0.5", "--seed", "3", "--out", "made here"]
 
 
 @pytest.fixture(scope="module")
-def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """A short demo: where its files are, and what it printed."""
-    folder = tmp_path_factory.mktemp("demo")
-    options = ["--minutes", "0.25", "--scale", "0.5", "--seed", "3", "--out", "made here"]
-    run = subprocess.run(
-        [sys.executable, "-c", COMMAND, "demo", *options],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-    )
-    assert run.returncode == 0, run.stderr
-    return folder / "made here", run.stdout
+def told() -> Story:
+    return story(batches=6, scale=0.5, seed=3)
+
+
+@pytest.fixture(scope="module")
+def demos(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Path, str]]:
+    """Two short demos at once, one of them on a single core: their files and what they printed."""
+    cores = os.sched_getaffinity(0)
+    folders = [tmp_path_factory.mktemp(name) for name in ("all-cores", "one-core")]
+    runs = [
+        subprocess.Popen(
+            [sys.executable, "-c", COMMAND, "demo", *OPTIONS],
+            cwd=folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            preexec_fn=_pinned(allowed),
+        )
+        for folder, allowed in zip(folders, (cores, {min(cores)}), strict=True)
+    ]
+    printed = [run.communicate() for run in runs]
+    assert [run.returncode for run in runs] == [0, 0], printed
+    return [(folder / "made here", out) for folder, (out, _) in zip(folders, printed, strict=True)]
+
+
+def _pinned(cores: set[int]) -> Callable[[], None]:
+    return lambda: os.sched_setaffinity(0, cores)
+
+
+@pytest.fixture(scope="module")
+def demo(demos: list[tuple[Path, str]]) -> tuple[Path, str]:
+    return demos[0]
 
 
 @pytest.mark.spark
-def test_it_sums_up_and_leaves_what_it_says(demo: tuple[Path, str]) -> None:
-    out, said = demo
-    told = story(seconds=15, scale=0.5, seed=3)
-    assert told.sentence in said
-    assert re.search(r"http://127\.0\.0\.1:\d+/", said)
-    assert len(re.findall(r"^(?:placed|offers|earnings) +\d+ batch", said, re.M)) == 3
-    assert f"{told.cabs.num_rows:,} positions of cabs" in said
-    assert "Every answer is exact now." in said
+def test_it_writes_the_files_that_it_names(demo: tuple[Path, str], told: Story) -> None:
+    out, printed = demo
+    assert told.sentence in printed
+    assert re.search(r"http://127\.0\.0\.1:\d+/", printed)
     assert sorted(path.name for path in out.iterdir()) == [
         *("districts.geojson", "earnings.parquet", "fleet.db", "history", "map.png"),
         *("offers.parquet", "placed.parquet", "report.html", "spark.log"),
@@ -66,11 +84,38 @@ def test_it_sums_up_and_leaves_what_it_says(demo: tuple[Path, str]) -> None:
 
 
 @pytest.mark.spark
+def test_charges_are_late_and_early_windows_are_corrected(demos: list[tuple[Path, str]]) -> None:
+    for out, printed in demos:
+        batches = re.findall(r"^(?:placed|offers|earnings) +(\d+) batches", printed, re.M)
+        assert batches == ["6", "6", "6"]
+        assert _number(r"([\d,]+) windows of five minutes were emitted early", printed) > 10
+        assert _number(r"([\d,]+) of [\d,]+ charges arrived after their window", printed) > 0
+        assert _number(r"([\d,]+) of the early windows were corrected", printed) > 0
+        assert _number(r"corrected, by ([\d,.]+) crowns", printed) > 0
+        assert "equals a recomputation of all charges" in printed
+        # not only at the end: also while the stream ran
+        lines = "".join(file.read_text() for file in (out / "history").iterdir()).splitlines()
+        corrections = [made for line in lines for made in json.loads(line).get("corrections", ())]
+        assert {made["final"] for made in corrections} == {False, True}
+
+
+@pytest.mark.spark
+def test_the_numbers_are_the_same_on_one_core(demos: list[tuple[Path, str]]) -> None:
+    both = [printed[printed.index("Positions:") : printed.index("Report:")] for _, printed in demos]
+    assert both[0] == both[1]
+
+
+def _number(pattern: str, text: str) -> float:
+    (found,) = re.findall(pattern, text)
+    return float(found.replace(",", ""))
+
+
+@pytest.mark.spark
 def test_cabs_are_where_shapely_has_them_and_driven_by_whom_the_fleet_says(
-    demo: tuple[Path, str],
+    demo: tuple[Path, str], told: Story
 ) -> None:
     placed = pq.read_table(demo[0] / "placed.parquet")
-    assert placed.num_rows == story(seconds=15, scale=0.5, seed=3).cabs.num_rows
+    assert placed.num_rows == sum(batch.num_rows for batch in told.cabs)
     merewick = city(3)
     lon, lat = placed["lon"].to_numpy(), placed["lat"].to_numpy()
     district = np.array(placed["district"].to_pylist(), dtype=object)
@@ -84,12 +129,19 @@ def test_cabs_are_where_shapely_has_them_and_driven_by_whom_the_fleet_says(
 
 
 @pytest.mark.spark
-def test_earnings_are_exactly_the_charges(demo: tuple[Path, str]) -> None:
-    charges = story(seconds=15, scale=0.5, seed=3).charges
-    earned = pq.read_table(demo[0] / "earnings.parquet")
-    assert pc.sum(earned["rides"]).as_py() == charges.num_rows
-    assert pc.sum(earned["earned"]).as_py() == pytest.approx(pc.sum(charges["fare"]).as_py())
-    assert set(earned["answer"].to_pylist()) == {"exact"}
+def test_earnings_are_the_charges_and_a_wrong_one_is_noticed(
+    demo: tuple[Path, str], told: Story
+) -> None:
+    charges = pa.concat_tables(told.charges)
+    earnings = pq.read_table(demo[0] / "earnings.parquet")
+    assert pc.sum(earnings["rides"]).as_py() == charges.num_rows
+    assert pc.sum(earnings["earned"]).as_py() == pytest.approx(pc.sum(charges["fare"]).as_py())
+    assert set(earnings["answer"].to_pylist()) == {"exact"}
+    assert is_exact(earnings, told)
+    assert not is_exact(earnings.slice(1), told)
+    earned = earnings.column_names.index("earned")
+    more = pc.add(earnings["earned"], 0.01)
+    assert not is_exact(earnings.set_column(earned, "earned", more), told)
 
 
 @pytest.mark.spark
@@ -111,23 +163,26 @@ def test_the_report_opens_without_a_network(demo: tuple[Path, str], browser: Bro
     assert page.complaints == []
     assert page.requests == [report]
     assert page.run("document.querySelectorAll('#run option').length") == 3
-    assert "Every answer is exact now." in page.text("#summary-words")
+    assert "equals a recomputation of all charges" in page.text("#summary-words")
     page.close()
 
 
 def test_a_story_is_the_same_for_the_same_seed_and_its_charges_are_out_of_order() -> None:
-    told = story(seconds=5, scale=0.3, seed=2)
-    again = story(seconds=5, scale=0.3, seed=2)
+    told, again, other = (story(batches=5, scale=0.3, seed=seed) for seed in (2, 2, 4))
     assert (told.hails, told.charges) == (again.hails, again.charges)
-    assert told.charges != story(seconds=5, scale=0.3, seed=4).charges
-    for table in (told.cabs, told.hails):
-        assert (np.diff(table["at"].to_numpy()) >= np.timedelta64(0)).all()
-    at = told.charges["at"].to_numpy()
-    late = (at < np.maximum.accumulate(at)).mean()
-    assert 0.3 < late < 1
+    assert told.charges != other.charges
+    assert {len(told.cabs), len(told.hails), len(told.charges)} == {5}
+    for batches in (told.cabs, told.hails):
+        assert (np.diff(_times(batches)) >= np.timedelta64(0)).all()
+    at = _times(told.charges)
+    assert 0.3 < (at < np.maximum.accumulate(at)).mean() < 1
 
 
-@pytest.mark.parametrize("words", [["--scale", "0"], ["--minutes", "-1"], ["--minutes", "inf"]])
+def _times(batches: list[pa.Table]) -> np.ndarray:
+    return pa.concat_tables(batches)["at"].to_numpy()
+
+
+@pytest.mark.parametrize("words", [["--scale", "0"], ["--minutes", "0.2"], ["--minutes", "inf"]])
 def test_numbers_that_make_no_sense_are_refused(
     words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -136,41 +191,33 @@ def test_numbers_that_make_no_sense_are_refused(
     assert f"argument {words[0]}" in capsys.readouterr().err
 
 
-def test_rows_arrive_one_file_after_another_each_once(tmp_path: Path) -> None:
-    table = pa.table({"id": range(10)})
-    with Arrivals(table, tmp_path, seconds=1.5) as arrivals:
-        assert [path.name for path in tmp_path.iterdir()] == ["000000.parquet"]
-        arrivals.begin()
-        assert not arrivals.over
-        _wait_for(arrivals)
-    files = sorted(tmp_path.iterdir())
-    assert len(files) == 3
-    assert [row for file in files for row in pq.read_table(file)["id"].to_pylist()] == [*range(10)]
+class Failed:
+    """A query that has failed before its first batch."""
+
+    isActive = False  # noqa: N815  (Spark's name)
+
+    def __init__(self, message: str) -> None:
+        self._message = message
+
+    def exception(self) -> Exception:
+        return Exception(self._message)
 
 
-def test_arrivals_end_with_their_block(tmp_path: Path) -> None:
-    with Arrivals(pa.table({"id": range(10)}), tmp_path, seconds=600) as arrivals:
-        arrivals.begin()
-        assert not arrivals.over
-    assert arrivals.over
-    assert len(list(tmp_path.iterdir())) < 10
+@pytest.mark.parametrize(
+    ("message", "attempts"),
+    [("Python worker failed to connect back.", 3), ("Python worker failed", 1)],
+)
+def test_a_query_whose_worker_starts_too_slowly_is_started_again(
+    message: str, attempts: int
+) -> None:
+    started: list[Failed] = []
 
+    def start() -> Failed:
+        started.append(Failed(message))
+        return started[-1]
 
-def test_arrivals_that_cannot_be_written_are_heard_of(tmp_path: Path) -> None:
-    folder = tmp_path / "arriving"
-    folder.mkdir()
-    with Arrivals(pa.table({"id": [1, 2, 3]}), folder, seconds=1.5) as arrivals:
-        shutil.rmtree(folder)
-        arrivals.begin()
-        with pytest.raises(FileNotFoundError):
-            _wait_for(arrivals)
-
-
-def _wait_for(arrivals: Arrivals) -> None:
-    deadline = time.monotonic() + 60
-    while not arrivals.over:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    assert _after_first_batch(start) is started[-1]
+    assert len(started) == attempts
 
 
 def test_a_demo_without_matplotlib_says_what_to_install(
@@ -180,10 +227,11 @@ def test_a_demo_without_matplotlib_says_what_to_install(
         raise SessionError("plot.map", "matplotlib cannot be imported", todo="Install it.")
 
     monkeypatch.setattr(plot, "map", missing)
-    told = story(seconds=1, scale=0.01)
-    placed = told.cabs.append_column("district", pa.array(["Harbour"] * told.cabs.num_rows))
+    told = story(batches=1, scale=0.01)
+    (cabs,) = told.cabs
+    placed = cabs.append_column("district", pa.array(["Harbour"] * cabs.num_rows))
     out = io.StringIO()
-    save(_outcome(placed), told, tmp_path, Console(file=out, width=200))
+    report(_outcome(placed), told, tmp_path, Console(file=out, width=200))
     assert "plot.map: matplotlib cannot be imported. Install it.\n" in out.getvalue()
     assert pq.read_table(tmp_path / "placed.parquet").num_rows == placed.num_rows
 
@@ -197,7 +245,7 @@ def _outcome(placed: pa.Table) -> Outcome:
             "window_start": pa.array([], at),
             "earned": pa.array([], pa.float64()),
             "rides": pa.array([], pa.int64()),
-            "change": pa.array([], pa.string()),
+            "revision": pa.array([], pa.int64()),
         }
     )
     offers = pa.table(
@@ -208,10 +256,9 @@ def _outcome(placed: pa.Table) -> Outcome:
         }
     )
     empty = {"rows_in": 0, "matched": 0, "unmatched": 0, "rejected": {}, "late": 0}
-    cached = {**empty, "cache": {"hit_ratio": None}}
     metrics = {
         "placed": {
-            "operators": {"join_table.fleet.db/drivers": cached, "join_table.districts": empty}
+            "operators": {"join_table.fleet.db/drivers": empty, "join_table.districts": empty}
         },
         "offers": {"operators": {"join_interval": empty}},
         "earnings": {"operators": {"aggregate": empty}},

@@ -13,7 +13,7 @@ import pytest
 import rivermouth
 from rivermouth.cli import main
 from rivermouth.cli.checks import Check, Requirement, postgres, program, requirements
-from rivermouth.cli.doctor import COMMAND
+from rivermouth.cli.doctor import SUMMARY
 
 ROOT = Path(__file__).parents[2]
 RIVERMOUTH = [sys.executable, "-c", "import sys; from rivermouth.cli import main; sys.exit(main())"]
@@ -39,7 +39,7 @@ def test_help_names_every_command_and_what_it_does(capsys):
         main(["--help"])
     said = capsys.readouterr().out
     assert "doctor" in said
-    assert COMMAND.summary in " ".join(said.split())
+    assert SUMMARY in " ".join(said.split())
 
 
 def test_a_command_that_is_not_there_is_an_error_of_usage(capsys):
@@ -57,7 +57,7 @@ def test_no_command_is_an_error_of_usage(capsys):
 def test_the_doctor_finds_what_this_run_needs(capsys):
     assert main(["doctor"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[-1] == "All that is needed is there."
+    assert lines[-1] == "All that is required is there."
     states = {name.split(":")[0]: line.split()[0] for line in lines[:-1] for name in [line[9:]]}
     for name in ("Python", "Java", "bash", "pyspark", "pandas", "pyarrow", "shapely", "numba"):
         assert states[name] == "ok", lines
@@ -120,7 +120,7 @@ def test_on_a_terminal_there_is_a_coloured_table():
     os.close(reader)
     assert process.returncode == 0
     assert "\x1b[32m✓" in said.decode()
-    assert "Needed" in said.decode()
+    assert "Required" in said.decode()
 
 
 def test_what_is_asked_for_is_what_pyproject_says():

@@ -1,4 +1,4 @@
-"""What a machine has and lacks, one check a function."""
+"""The checks of ``rivermouth doctor``."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from typing import Literal
 from rivermouth.errors import SessionError
 from rivermouth.spark.runtime.java import find_java
 
-#: there; there but poor; not there and not needed; not there and needed
-State = Literal["ok", "poor", "absent", "missing"]
+#: found; found with a problem; optional and not found; required and not found
+State = Literal["ok", "warning", "absent", "missing"]
 
 _GIGABYTE = 1 << 30
 _EXTRAS = {
@@ -39,48 +39,46 @@ class Check:
     todo: str = ""
 
 
-def needed() -> Iterator[Check]:
-    """What nothing runs without."""
-    yield python()
+def required() -> Iterator[Check]:
+    """What every command needs."""
+    yield Check("Python", "ok", f"{sys.version.split()[0]}, {sys.executable}")
     yield java()
-    yield bash()
-    for requirement in requirements():
-        if requirement.extra is None:
-            yield requirement.check()
+    if bash := shutil.which("bash"):
+        yield Check("bash", "ok", bash)
+    else:
+        yield Check("bash", "missing", "not on the PATH", "Install it: it launches Spark.")
+    yield from (each.check() for each in requirements() if each.extra is None)
 
 
 def machine() -> Iterator[Check]:
-    """What Spark has to live in."""
-    yield cores()
-    yield memory()
+    """Cores, memory and disk."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    yield _low("Cores", (cores or 1) < 2, str(cores), "Expect streams to be slow.")
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / _GIGABYTE
+    # a local session takes a heap of 2 GB, and its workers some more
+    todo = "Give a session less: local_session(memory='1g')."
+    yield _low("Memory", memory < 4, f"{memory:.1f} GB", todo)
     yield temporary_folder()
-    if "SPARK_HOME" in os.environ:
-        yield spark_home(os.environ["SPARK_HOME"])
+    if home := os.environ.get("SPARK_HOME"):  # started instead of the Spark in pyspark
+        todo = "Unset it, unless that Spark is of pyspark's version."
+        yield Check("SPARK_HOME", "warning", home, todo)
 
 
 def extras() -> Iterator[Check]:
-    """What can be installed on top."""
-    for requirement in requirements():
-        if requirement.extra in _EXTRAS:
-            yield requirement.check()
+    """Packages for optional features."""
+    return (each.check() for each in requirements() if each.extra in _EXTRAS)
 
 
 def servers() -> Iterator[Check]:
-    """What tests and benchmarks start by themselves, where it is there."""
+    """Programs that tests and benchmarks start."""
     yield postgres()
     yield program("MariaDB", ["mariadbd"], "tests of MySQL tables")
     yield program("Chromium", ["chromium", "chromium-browser", "google-chrome"], "tests of pages")
     yield program("Maven", ["mvn"], "benchmarks with Kafka")
 
 
-def python() -> Check:
-    """The Python that runs this."""
-    version = ".".join(map(str, sys.version_info[:3]))
-    return Check("Python", "ok", f"{version}, {sys.executable}")
-
-
 def java() -> Check:
-    """The Java that a session of ours would take."""
+    """The Java that a local session would use."""
     try:
         found = find_java()
     except SessionError as error:
@@ -88,17 +86,9 @@ def java() -> Check:
     return Check("Java", "ok", f"{found.version} from {found.origin}, {found.home}")
 
 
-def bash() -> Check:
-    """The shell that Spark's launcher is written for."""
-    found = shutil.which("bash")
-    if found is None:
-        return Check("bash", "missing", "not on the PATH", "Install it: it launches Spark.")
-    return Check("bash", "ok", found)
-
-
 @dataclass(frozen=True)
 class Requirement:
-    """A package that ours asks for, and the versions it may have: from `oldest` to below `bound`.
+    """A package that rivermouth requires, from version `oldest` to below `bound`.
 
     Examples
     --------
@@ -115,28 +105,27 @@ class Requirement:
 
     @classmethod
     def parse(cls, line: str) -> Requirement:
-        """The requirement that a line of a package's metadata states."""
-        name = re.match(r"[\w.-]+", line)
-        oldest = re.search(r">=([\d.]+)", line)
-        bound = re.search(r"<([\d.]+)", line)
-        extra = re.search(r"extra == ['\"](\w+)", line)
-        assert name is not None
-        return cls(
-            name[0],
-            oldest[1] if oldest else "",
-            bound[1] if bound else "",
-            extra[1] if extra else None,
-        )
+        """The requirement in a line of a package's metadata."""
+
+        def part(pattern: str) -> str:
+            found = re.search(pattern, line)
+            return found[1] if found else ""
+
+        extra = part(r"extra == ['\"](\w+)")
+        return cls(part(r"^([\w.-]+)"), part(r">=([\d.]+)"), part(r"<([\d.]+)"), extra or None)
 
     def check(self) -> Check:
-        """Whether a version that will do is installed."""
+        """Whether a version in the range is installed."""
         try:
             version = importlib.metadata.version(self.name)
         except importlib.metadata.PackageNotFoundError:
             return self._lacking("not installed")
         if not self.admits(version):
-            return self._lacking(f"{version} is installed, it must be {self.range}")
-        return Check(self.name, "ok", f"{version}{_more_about(self.name)}")
+            bound = f", below {self.bound}" if self.bound else ""
+            return self._lacking(
+                f"{version} is installed, it must be {self.oldest} or newer{bound}"
+            )
+        return Check(self.name, "ok", f"{version}{_geos() if self.name == 'shapely' else ''}")
 
     def admits(self, version: str) -> bool:
         """Whether `version` is in the range.
@@ -147,84 +136,47 @@ class Requirement:
         >>> [pyspark.admits(version) for version in ("4.2.9", "4.3.0", "4.3.10", "4.4.0", "4.10")]
         [False, True, True, False, False]
         """
-        number = _numbers(version)
-        return _numbers(self.oldest) <= number and (not self.bound or number < _numbers(self.bound))
-
-    @property
-    def range(self) -> str:
-        """The range in words."""
-        return f"{self.oldest} or newer" + (f", below {self.bound}" if self.bound else "")
+        oldest, number, bound = (
+            tuple(map(int, re.findall(r"\d+", each))) for each in (self.oldest, version, self.bound)
+        )
+        return oldest <= number and (not bound or number < bound)
 
     def _lacking(self, found: str) -> Check:
+        if self.extra is not None:
+            todo = f'For {_EXTRAS[self.extra]}: pip install "rivermouth[{self.extra}]"'
+            return Check(self.name, "absent", found, todo)
         bound = f",<{self.bound}" if self.bound else ""
-        if self.extra is None:
-            todo = f'Run: pip install "{self.name}>={self.oldest}{bound}"'
-            return Check(self.name, "missing", found, todo)
-        todo = f'For {_EXTRAS[self.extra]}: pip install "rivermouth[{self.extra}]"'
-        return Check(self.name, "absent", found, todo)
+        todo = f'Run: pip install "{self.name}>={self.oldest}{bound}"'
+        return Check(self.name, "missing", found, todo)
 
 
 def requirements() -> list[Requirement]:
-    """What our package asks for, by its own metadata."""
+    """The packages that rivermouth's own metadata requires."""
     return [Requirement.parse(line) for line in importlib.metadata.requires("rivermouth") or []]
 
 
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(map(int, re.findall(r"\d+", version)))
-
-
-def _more_about(name: str) -> str:
-    if name != "shapely":
-        return ""
+def _geos() -> str:
     import shapely
 
     return f" with GEOS {shapely.geos_version_string}"
 
 
-def cores() -> Check:
-    """The cores that this process may use."""
-    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    if (count or 1) < 2:
-        return Check("Cores", "poor", "1", "Expect streams to be slow.")
-    return Check("Cores", "ok", str(count))
-
-
-def memory() -> Check:
-    """The machine's memory; a session of ours takes a heap of 2 GB, and its workers some more."""
-    size = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / _GIGABYTE
-    if size < 4:
-        return Check(
-            "Memory", "poor", f"{size:.1f} GB", "Give a session less: local_session(memory='1g')."
-        )
-    return Check("Memory", "ok", f"{size:.1f} GB")
+def _low(name: str, low: bool, found: str, todo: str) -> Check:
+    return Check(name, "warning", found, todo) if low else Check(name, "ok", found)
 
 
 def temporary_folder() -> Check:
-    """Where Spark puts what does not fit in memory."""
+    """The folder for what does not fit in Spark's memory."""
     try:
         with tempfile.NamedTemporaryFile(prefix="rivermouth-") as file:
             file.write(b"x")
     except OSError as error:
-        return Check(
-            "Temporary files",
-            "missing",
-            str(error),
-            "Set TMPDIR to a folder that can be written.",
-        )
+        todo = "Set TMPDIR to a folder that can be written."
+        return Check("Temporary files", "missing", str(error), todo)
     folder = tempfile.gettempdir()
     free = shutil.disk_usage(folder).free / _GIGABYTE
-    if free < 1:
-        return Check(
-            "Temporary files", "poor", f"{folder}, {free:.1f} GB free", "Make room, or set TMPDIR."
-        )
-    return Check("Temporary files", "ok", f"{folder}, {free:.0f} GB free")
-
-
-def spark_home(folder: str) -> Check:
-    """A Spark of the user's own: it is started instead of the one that pyspark brings."""
-    return Check(
-        "SPARK_HOME", "poor", folder, "Unset it, unless that Spark is of pyspark's version."
-    )
+    found = f"{folder}, {free:.1f} GB free"
+    return _low("Temporary files", free < 1, found, "Make room, or set TMPDIR.")
 
 
 def postgres() -> Check:
@@ -237,11 +189,10 @@ def postgres() -> Check:
         return server
     root = Path(server.found).resolve().parent.parent
     shared = [root / "share", Path("/usr/share/postgresql", root.name)]
-    if not any(list(folder.glob("**/postgis.control")) for folder in shared):
-        return Check(
-            "PostgreSQL", "absent", f"{server.found}, without PostGIS", f"Install it for {purpose}."
-        )
-    return Check("PostgreSQL", "ok", f"{server.found}, with PostGIS")
+    if any(list(folder.glob("**/postgis.control")) for folder in shared):
+        return Check("PostgreSQL", "ok", f"{server.found}, with PostGIS")
+    todo = f"Install it for {purpose}."
+    return Check("PostgreSQL", "absent", f"{server.found}, without PostGIS", todo)
 
 
 def program(name: str, commands: Sequence[str], purpose: str, folders: Sequence[str] = ()) -> Check:

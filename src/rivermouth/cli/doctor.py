@@ -1,11 +1,9 @@
-"""``rivermouth doctor``: what is there, what is missing, what to do."""
+"""``rivermouth doctor``: what this machine has and lacks, and what to do."""
 
 from __future__ import annotations
 
 import time
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
@@ -13,87 +11,68 @@ from rich.text import Text
 
 from rivermouth.cli import checks
 from rivermouth.cli.checks import Check, State
-from rivermouth.cli.command import Command
 
-if TYPE_CHECKING:
-    import pyarrow as pa
+SUMMARY = "Check what this machine has and lacks, and say what to do"
 
 _ROWS = 1_000_000
 _MARKS: dict[State, tuple[str, str]] = {
     "ok": ("✓", "green"),
-    "poor": ("!", "yellow"),
+    "warning": ("!", "yellow"),
     "absent": ("-", "dim"),
     "missing": ("✗", "bold red"),
 }
-
-Report = dict[str, list[Check]]
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """The doctor's own arguments."""
     parser.add_argument(
-        "--run", action="store_true", help="start Spark, too, and send rows through a Python worker"
+        "--run", action="store_true", help="also start Spark and send rows through a Python worker"
     )
 
 
 def run(arguments: Namespace) -> int:
-    """Print the report; 1 when something that is needed is missing."""
-    report: Report = {
-        "Needed": list(checks.needed()),
+    """Print the report; 1 when something required is missing."""
+    report = {
+        "Required": list(checks.required()),
         "This machine": list(checks.machine()),
         "Optional": list(checks.extras()),
         "For tests and benchmarks": list(checks.servers()),
     }
-    if arguments.run:
-        report["A run"] = [_smoke()] if not _missing(report) else []
-    _show(report, Console())
-    return 1 if _missing(report) else 0
+    if arguments.run and not _missing(report):
+        report["A run"] = [_spark()]
+    console = Console()
+    for title, part in report.items():
+        if console.is_terminal:
+            console.print(_table(title, part))
+        else:
+            print(*map(_line, part), sep="\n")
+    missing = _missing(report)
+    print(f"Missing: {', '.join(missing)}." if missing else "All that is required is there.")
+    return 1 if missing else 0
 
 
-def _missing(report: Report) -> list[str]:
+def _missing(report: dict[str, list[Check]]) -> list[str]:
     return [check.name for part in report.values() for check in part if check.state == "missing"]
 
 
-def _smoke() -> Check:
+def _spark() -> Check:
     """Start Spark and send a million rows through Python workers."""
     from rivermouth.spark.runtime.session import local_session
 
     began = time.perf_counter()
     try:
         spark = local_session("rivermouth doctor")
-        ready = time.perf_counter()
-        count = spark.range(_ROWS).mapInArrow(_pass_on, "id long").count()
-        done = time.perf_counter()
+        ready = time.perf_counter() - began
+        count = spark.range(_ROWS).mapInArrow(lambda batches: batches, "id long").count()
+        took = time.perf_counter() - began - ready
         spark.stop()
-    except Exception as error:  # whatever it is, the doctor reports it
+    except Exception as error:  # whatever it is, it is reported
         return Check("Spark", "missing", str(error).strip(), "Ask for help with this message.")
-    assert count == _ROWS
-    return Check(
-        "Spark",
-        "ok",
-        f"started in {ready - began:.1f} s, "
-        f"{_ROWS:,} rows through Python workers in {done - ready:.1f} s",
-    )
+    rows = f"{count:,} rows through Python workers in {took:.1f} s"
+    return Check("Spark", "ok", f"started in {ready:.1f} s, {rows}")
 
 
-def _pass_on(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    yield from batches
-
-
-def _show(report: Report, console: Console) -> None:
-    if console.is_terminal:
-        for title, part in report.items():
-            if part:
-                console.print(_table(title, part))
-    else:
-        for part in report.values():
-            for check in part:
-                print(_line(check))
-    missing = _missing(report)
-    print(f"Missing: {', '.join(missing)}." if missing else "All that is needed is there.")
-
-
-def _table(title: str, part: Iterable[Check]) -> Table:
+def _table(title: str, part: list[Check]) -> Table:
     table = Table(title=title, title_justify="left", title_style="bold", box=None, padding=(0, 1))
     table.show_header = False
     for check in part:
@@ -112,8 +91,3 @@ def _line(check: Check) -> str:
     """
     todo = f". {check.todo}" if check.todo else ""
     return f"{check.state:<8} {check.name}: {check.found}{todo}"
-
-
-COMMAND = Command(
-    "doctor", "Say what this machine has, what it lacks and what to do", add_arguments, run
-)

@@ -1,4 +1,4 @@
-"""The entry: which command was asked for, and what its failure looks like."""
+"""The entry point: parses arguments, runs the command, prints its errors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import rivermouth
 from rivermouth.cli import demo, doctor, watch
 from rivermouth.errors import RivermouthError
 
-COMMANDS = (demo.COMMAND, watch.COMMAND, doctor.COMMAND)
+COMMANDS = {"demo": demo, "watch": watch, "doctor": doctor}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -35,10 +35,8 @@ def _parser() -> argparse.ArgumentParser:
         "--version", action="version", version=f"rivermouth {rivermouth.__version__}"
     )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in COMMANDS:
-        own = commands.add_parser(
-            command.name, help=command.summary, description=f"{command.summary}."
-        )
+    for name, command in COMMANDS.items():
+        own = commands.add_parser(name, help=command.SUMMARY, description=f"{command.SUMMARY}.")
         command.add_arguments(own)
         own.set_defaults(command=command)
     return parser

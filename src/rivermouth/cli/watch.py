@@ -1,4 +1,4 @@
-"""``rivermouth watch``: the page of runs that another process, or an earlier one, wrote down."""
+"""``rivermouth watch``: the live page of runs whose history was recorded by `rm.watch`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import webbrowser
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from rivermouth.cli.command import Command
 from rivermouth.errors import DefinitionError
+
+SUMMARY = "Show running and finished queries on a live page"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -17,15 +18,18 @@ def add_arguments(parser: ArgumentParser) -> None:
         "path",
         type=Path,
         nargs="?",
-        help="a history, or a folder of histories (default: where rm.watch writes them)",
+        help="a history file, or a folder of them (default: where rm.watch writes them)",
     )
-    parser.add_argument("--port", type=int, default=0, help="default: a free one")
+    parser.add_argument(
+        "--port", type=int, default=0, help="port to listen on (default: a free one)"
+    )
     parser.add_argument(
         "--host",
         default="127.0.0.1",
-        help="who may look: only this machine, unless told (default: 127.0.0.1)",
+        help="address to listen on; the default is reachable from this machine only "
+        "(default: 127.0.0.1)",
     )
-    parser.add_argument("--open", action="store_true", help="show the page in a browser, too")
+    parser.add_argument("--open", action="store_true", help="open the page in a browser")
 
 
 def run(arguments: Namespace) -> int:
@@ -41,7 +45,7 @@ def run(arguments: Namespace) -> int:
             todo="Run a query with rm.watch(query), or name the file or folder that it wrote.",
         )
     if place.is_file():
-        history.Reader(place)  # says at once what is wrong with it
+        history.Reader(place)  # raises if it is no history
     server = Server(place, host=arguments.host, port=arguments.port)
     count = len(history.files(place))
     runs = f"{count} run{'' if count == 1 else 's'}" if count else "no runs yet"
@@ -53,6 +57,3 @@ def run(arguments: Namespace) -> int:
     finally:
         server.stop()
     return 0
-
-
-COMMAND = Command("watch", "Show running and finished queries on a live page", add_arguments, run)

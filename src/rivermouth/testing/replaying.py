@@ -70,7 +70,7 @@ def replay(
     table = flat.toArrow()
     pieces = list(_pieces(table, cuts))
     folder = Path(path) if path is not None else _passing_folder()
-    _write(pieces, folder)
+    write_batches(pieces, folder)
     source = frame.sparkSession.readStream.schema(flat.schema).option("maxFilesPerTrigger", 1)
     return spatial(source.parquet(str(folder)), places(frame))
 
@@ -108,13 +108,13 @@ def _sizes(count: int, cuts: Cuts) -> list[int]:
     return sizes
 
 
-def _write(pieces: Sequence[pa.Table], folder: Path) -> None:
-    """One file per piece. Spark takes files in the order of their times, to the millisecond."""
+def write_batches(batches: Sequence[pa.Table], folder: Path) -> None:
+    """Write a file per batch. Spark reads files in the order of their times, in milliseconds."""
     folder.mkdir(parents=True, exist_ok=True)
-    first = time.time() - len(pieces)
-    for number, piece in enumerate(pieces):
+    first = time.time() - len(batches)
+    for number, batch in enumerate(batches):
         file = folder / f"batch-{number:06d}.parquet"
-        pq.write_table(piece, file)
+        pq.write_table(batch, file)
         os.utime(file, (first + number, first + number))
 
 

@@ -1,26 +1,28 @@
-"""The demo's three queries: one call each, with what it reads and where it writes."""
+"""The demo's three queries."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import rivermouth as rm
+from rivermouth.cli.demo.story import Story
+from rivermouth.testing.replaying import write_batches
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-CABS, HAILS, CHARGES = "cabs", "hails", "charges"
+SECONDS = 3  # from one micro-batch to the next, at least: for those who watch the page
 _SCHEMAS = {
-    CABS: "cab int, at timestamp, lon double, lat double",
-    HAILS: "passenger int, at timestamp, lon double, lat double",
-    CHARGES: "cab int, at timestamp, lon double, lat double, fare double",
+    "cabs": "cab int, at timestamp, lon double, lat double",
+    "hails": "passenger int, at timestamp, lon double, lat double",
+    "charges": "cab int, at timestamp, lon double, lat double, fare double",
 }
-_PACE = {"processingTime": "2 seconds"}
+_PACE = f"{SECONDS} seconds"
 
-#: what is asked, as a reader would write it
+#: the calls, as the demo shows them
 CALLS = """\
 placed = rm.join_table(cabs, rm.tables.sqlite("fleet.db", "drivers"), on=rm.keys("cab"),
                        how="left", cache=rm.incremental(rows=10_000))
@@ -35,60 +37,23 @@ earned = rm.exact(charges_with_district,
                              earned=rm.sum("fare"), rides=rm.count()),
                   slack=rm.quality(eps=0.1, delta=0.1), store="earnings")
 """
+EPS = DELTA = 0.1
 
 
-@dataclass(frozen=True)
-class Started:
-    """The queries at work, and the job that keeps the earnings."""
+def streams(spark: SparkSession, told: Story, folder: Path) -> Iterator[DataFrame]:
+    """Cabs, hails and charges as streams of files.
 
-    placed: StreamingQuery
-    offers: StreamingQuery
-    earned: Any
-
-    @property
-    def all(self) -> dict[str, StreamingQuery]:
-        """The queries by their names."""
-        return {"offers": self.offers, "earnings": self.earned.query, "placed": self.placed}
-
-    @property
-    def watched(self) -> tuple[Any, ...]:
-        """What the page shows: the earnings with their corrections."""
-        return (self.offers, self.earned, self.placed)
-
-    def stop(self) -> None:
-        """End them; the earnings' last corrections are made."""
-        self.placed.stop()
-        self.offers.stop()
-        self.earned.stop()
+    All files are written first and each micro-batch reads one. So the content of a micro-batch
+    does not depend on when it runs.
+    """
+    for name, schema in _SCHEMAS.items():
+        write_batches(getattr(told, name), folder / name)
+        reader = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1)
+        yield reader.parquet(str(folder / name))
 
 
-def start(spark: SparkSession, out: Path, work: Path) -> Started:
-    """Start all three; they read files that appear under `work`, and write there, too."""
-    cabs, hails, charges = (_arriving(spark, work, name) for name in _SCHEMAS)
-    return Started(
-        offers=_written(_offers(hails, cabs), work, "offers"),
-        earned=_earnings(charges, out, work).start(**_PACE, name="earnings"),
-        placed=_written(_placed(cabs, out, work), work, "placed"),
-    )
-
-
-def _arriving(spark: SparkSession, work: Path, name: str) -> DataFrame:
-    return spark.readStream.schema(_SCHEMAS[name]).parquet(str(work / name))
-
-
-def _written(frame: DataFrame, work: Path, name: str) -> StreamingQuery:
-    return (
-        frame.writeStream.format("parquet")
-        .option("path", str(work / f"{name}.out"))
-        .option("checkpointLocation", str(work / f"{name}.checkpoint"))
-        .queryName(name)
-        .trigger(**_PACE)
-        .start()
-    )
-
-
-def _placed(cabs: DataFrame, out: Path, work: Path) -> DataFrame:
-    """Each position with its cab's driver and its district."""
+def placed(cabs: DataFrame, out: Path, work: Path) -> StreamingQuery:
+    """Start the query for the driver and the district of each position."""
     driven = rm.join_table(
         cabs,
         rm.tables.sqlite(out / "fleet.db", "drivers"),
@@ -97,10 +62,41 @@ def _placed(cabs: DataFrame, out: Path, work: Path) -> DataFrame:
         columns=["driver", "company"],
         cache=rm.incremental(rows=10_000),
     )
-    return _in_districts(driven, out, work)
+    return _start(_with_district(driven, out, work), work, "placed")
 
 
-def _in_districts(events: DataFrame, out: Path, work: Path) -> DataFrame:
+def offers(hails: DataFrame, cabs: DataFrame, work: Path) -> StreamingQuery:
+    """Start the query for the cabs within 300 m of a hail, in the two minutes before it."""
+    near = rm.join_interval(
+        hails,
+        cabs,
+        on=rm.dwithin(rm.point("lon", "lat"), rm.point("lon", "lat"), meters=300),
+        time="at",
+        between=("-2 minutes", "0 seconds"),
+        columns={"cab": "cab", "seen": "at"},
+        lateness="30 seconds",
+    )
+    return _start(near, work, "offers")
+
+
+def earnings(charges: DataFrame, out: Path, work: Path) -> Any:
+    """Start the aggregation of charges per district and five minutes, with corrections."""
+    job = rm.exact(
+        _with_district(charges, out, work),
+        rm.summary(
+            by="district",
+            time="at",
+            window=rm.tumbling("5 minutes"),
+            earned=rm.sum("fare"),
+            rides=rm.count(),
+        ),
+        slack=rm.quality(eps=EPS, delta=DELTA),
+        store=work / "earnings",
+    )
+    return job.start(processingTime=_PACE, name="earnings")
+
+
+def _with_district(events: DataFrame, out: Path, work: Path) -> DataFrame:
     return rm.join_table(
         events,
         rm.tables.geojson(out / "districts.geojson"),
@@ -111,30 +107,7 @@ def _in_districts(events: DataFrame, out: Path, work: Path) -> DataFrame:
     )
 
 
-def _offers(hails: DataFrame, cabs: DataFrame) -> DataFrame:
-    """The cabs that were within 300 m of a passenger in the two minutes before the hail."""
-    return rm.join_interval(
-        hails,
-        cabs,
-        on=rm.dwithin(rm.point("lon", "lat"), rm.point("lon", "lat"), meters=300),
-        time="at",
-        between=("-2 minutes", "0 seconds"),
-        columns={"cab": "cab", "seen": "at"},
-        lateness="30 seconds",
-    )
-
-
-def _earnings(charges: DataFrame, out: Path, work: Path) -> Any:
-    """What each district earns in five minutes: soon within ten percent, in the end exactly."""
-    return rm.exact(
-        _in_districts(charges, out, work),
-        rm.summary(
-            by="district",
-            time="at",
-            window=rm.tumbling("5 minutes"),
-            earned=rm.sum("fare"),
-            rides=rm.count(),
-        ),
-        slack=rm.quality(eps=0.1, delta=0.1),
-        store=str(work / "earnings"),
-    )
+def _start(frame: DataFrame, work: Path, name: str) -> StreamingQuery:
+    writer = frame.writeStream.queryName(name).trigger(processingTime=_PACE)
+    writer = writer.option("checkpointLocation", str(work / f"{name}.checkpoint"))
+    return writer.start(str(work / f"{name}.out"), format="parquet")

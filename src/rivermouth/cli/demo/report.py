@@ -1,4 +1,4 @@
-"""What the demo leaves: a summary on the screen, the rows, a map, and a report to pass on."""
+"""What the demo writes: rows, a map, and a report in one file."""
 
 from __future__ import annotations
 
@@ -15,26 +15,36 @@ from rich.table import Table
 
 import rivermouth as rm
 from rivermouth.cli.demo.story import Story
-from rivermouth.cli.demo.summing import Outcome, summary
+from rivermouth.cli.demo.summary import Outcome, summarise
 from rivermouth.errors import SessionError
 from rivermouth.observe.still import still
 from rivermouth.testing.city import City
 
-#: the folder of the queries' histories
-HISTORY = "history"
-
+HISTORY = "history"  # the folder of the queries' histories
 _TRACKS = 6  # cabs whose way is drawn
 
 
-def show(outcome: Outcome, told: Story, console: Console) -> None:
-    """Print what came of it."""
-    said = summary(outcome, told.title)
-    console.print()
-    for sentence in said["words"]:
-        console.print(sentence, markup=False)
-    for table in said["tables"]:
+def report(outcome: Outcome, told: Story, out: Path, console: Console) -> None:
+    """Print the summary, and write rows, report and map to `out`."""
+    summary = summarise(outcome, told)
+    console.print("\n" + "\n".join(summary["words"]))
+    for table in summary["tables"]:
         console.print()
         console.print(_printed(table))
+    pq.write_table(outcome.placed.sort_by("at"), out / "placed.parquet")
+    pq.write_table(outcome.offers.sort_by("at"), out / "offers.parquet")
+    pq.write_table(outcome.earnings.sort_by("window_start"), out / "earnings.parquet")
+    (out / "report.html").write_text(still(out / HISTORY, summary=summary))
+    console.print(f"\nReport: {out / 'report.html'} (opens without a network)")
+    try:
+        draw(outcome.placed, told.city, told.title, out / "map.png")
+        console.print(f"Map:    {out / 'map.png'}")
+    except SessionError as error:  # matplotlib is not installed
+        console.print(str(error))
+    console.print(
+        f"Rows:   placed.parquet, offers.parquet and earnings.parquet in {out}\n"
+        f"Page:   rivermouth watch {out / HISTORY}"
+    )
 
 
 def _printed(table: dict[str, Any]) -> Table:
@@ -46,51 +56,26 @@ def _printed(table: dict[str, Any]) -> Table:
     return made
 
 
-def save(outcome: Outcome, told: Story, out: Path, console: Console) -> None:
-    """Leave rows, map and report in `out`, and say so."""
-    pq.write_table(outcome.placed.sort_by("at"), out / "placed.parquet")
-    pq.write_table(outcome.offers.sort_by("at"), out / "offers.parquet")
-    pq.write_table(outcome.earned.sort_by("window_start"), out / "earnings.parquet")
-    (out / "report.html").write_text(still(out / HISTORY, summary=summary(outcome, told.title)))
-    console.print(f"\nThe report: {out / 'report.html'} (opens without a network)", markup=False)
-    try:
-        draw(outcome.placed, told.place, told.title, out / "map.png")
-    except SessionError as error:  # a demo without a picture is still a demo
-        console.print(str(error), markup=False)
-    else:
-        console.print(f"The map:    {out / 'map.png'}", markup=False)
-    console.print(
-        f"The rows:   placed.parquet, offers.parquet and earnings.parquet in {out}\n"
-        f"The page:   rivermouth watch {out / HISTORY}",
-        markup=False,
-    )
-
-
 def draw(placed: pa.Table, city: City, title: str, path: Path) -> None:
-    """Save a map of how many cabs the districts have at a time, and of where cabs drove."""
+    """Save a map of the mean number of cabs in each district, and of the ways of some cabs."""
     counted = placed["district"].drop_null().value_counts().to_pylist()
     counts = {entry["values"]: entry["counts"] for entry in counted}
     times = placed.num_rows / len(pc.unique(placed["cab"]))  # that each cab reported
     cabs = [counts.get(name, 0) / times for name in city.names]
     labels = [f"{name}\n{count:.0f}" for name, count in zip(city.names, cabs, strict=True)]
     good = placed.filter(pc.is_finite(placed["lon"])).filter(pc.field("lon") != 0)
+    tracks = [good.filter(pc.field("cab") == cab).sort_by("at") for cab in range(_TRACKS)]
     rm.plot.map(
         [*city.districts, city.water],
         [*cabs, None],
         labels=[*labels, city.sea],
         points=(good["lon"].to_numpy(), good["lat"].to_numpy()),
-        lines=_tracks(good),
+        lines=[
+            shapely.LineString(np.column_stack([track["lon"], track["lat"]]))
+            for track in tracks
+            if track.num_rows > 1
+        ],
         path=path,
         title=title,
         legend="cabs at a time",
     )
-
-
-def _tracks(good: pa.Table) -> list[shapely.LineString]:
-    """The ways of the first cabs."""
-    first = [good.filter(pc.field("cab") == cab).sort_by("at") for cab in range(_TRACKS)]
-    return [
-        shapely.LineString(np.column_stack([own["lon"], own["lat"]]))
-        for own in first
-        if own.num_rows > 1
-    ]

@@ -1,17 +1,16 @@
-"""The demo's story: an evening in Merewick, as four things that are sent to a computer.
+"""The demo's input, generated from a seed: what happens in a made-up city, and when it is known.
 
-Cabs report where they are. Passengers hail. Cards are charged, and the charges come out of order:
-most after some seconds, some minutes later, when a cab has left a tunnel. A small database knows
-who drives which cab. All of it is made from a seed.
+Cabs report positions and passengers hail; both arrive in the order of event time. Cards are
+charged, and charges arrive out of order: most within seconds, some minutes later, from a tunnel.
+The rows are cut into micro-batches by arrival time. So every count that the demo prints depends on
+the seed, and not on how fast the machine is.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,18 +20,19 @@ import pyarrow.compute as pc
 from rivermouth.testing.city import City, city
 from rivermouth.testing.taxis import positions
 
-#: seconds of the city's time that pass in a second of the demo
-PACE = 60
-EVERY = 10  # seconds of the city's time between two positions of a cab
+Floats = npt.NDArray[np.float64]
 
+BATCH = 180  # seconds of arrivals in a micro-batch
+
+_EVERY = 10  # seconds between two positions of a cab
 _CABS = 300
-_HAILS, _CHARGES = 20, 90  # a second of the demo, for so many cabs
+_HAILS, _CHARGES = 20, 90  # in a minute, for so many cabs
 _METRE = 1 / 111_195  # degrees of latitude
 _STEP = 120.0  # metres from where cabs drive to where people hail (standard deviation)
-_FARE = (4.0, 2.5)  # shape and scale, in crowns, on top of the first
-_FIRST = 3.0
-_QUICK = 12.0  # seconds that most charges take (mean)
-_TUNNEL, _LONGEST = 0.08, 420.0  # share of charges made in tunnels, and seconds until they come
+_BASE_FARE = 3.0
+_FARE = (4.0, 2.5)  # shape and scale of the rest
+_QUICK = 12.0  # seconds until a charge usually arrives (mean)
+_TUNNEL, _LONGEST = 0.08, 420.0  # share of charges made in tunnels, and seconds until they arrive
 _COMPANIES = ("Mere Cabs", "Harbour Cars", "Night Owl", "Two Rivers")
 _FIRST_NAMES = ("Ada", "Bo", "Cleo", "Dov", "Eda", "Finn", "Gus", "Hana", "Ivo", "June", "Kai")
 _LAST_NAMES = ("Aster", "Birch", "Cole", "Drake", "Ember", "Frost", "Gale", "Hart", "Inch")
@@ -40,84 +40,90 @@ _LAST_NAMES = ("Aster", "Birch", "Cole", "Drake", "Ember", "Frost", "Gale", "Har
 
 @dataclass(frozen=True)
 class Story:
-    """What happens: each table in the order in which its rows arrive."""
+    """All input: of each stream the rows of each micro-batch, in the order of arrival."""
 
-    place: City
-    cabs: pa.Table
-    hails: pa.Table
-    charges: pa.Table
+    city: City
+    cabs: list[pa.Table]
+    hails: list[pa.Table]
+    charges: list[pa.Table]
+
+    @property
+    def batches(self) -> int:
+        """How many micro-batches there are."""
+        return len(self.cabs)
 
     @property
     def title(self) -> str:
         """Where and when it happens."""
-        first, last = pc.min_max(self.cabs["at"]).as_py().values()
+        first, last = pc.min_max(pa.concat_tables(self.cabs)["at"]).as_py().values()
         return f"The cabs of Merewick, {first:%H:%M} to {last:%H:%M}"
 
     @property
     def sentence(self) -> str:
-        """What happens, in one sentence."""
-        cabs = len(pc.unique(self.cabs["cab"]))
+        """How much there is of what."""
+        cabs, hails, charges = map(pa.concat_tables, (self.cabs, self.hails, self.charges))
         return (
-            f"{self.title}: {cabs:,} of them report {self.cabs.num_rows:,} positions, "
-            f"{self.hails.num_rows:,} passengers hail, {self.charges.num_rows:,} cards are "
-            "charged, and Spark hears of it as it happens, not always in order:"
+            f"{self.title}: {len(pc.unique(cabs['cab'])):,} cabs report {cabs.num_rows:,} "
+            f"positions, {hails.num_rows:,} passengers hail, {charges.num_rows:,} cards are "
+            f"charged. It arrives in {self.batches} micro-batches, the charges out of order."
         )
 
-    def is_known_to(self, queries: Mapping[str, Mapping[str, Any]]) -> bool:
-        """Whether the queries, by their metrics, have taken in all of it.
-
-        The earnings' query reads its charges twice, for its answers and for its backup, so it is
-        its operator that is asked.
-        """
-        aggregate = queries["earnings"]["operators"].get("aggregate", {"rows_in": 0})
-        pairs: list[tuple[int, int]] = [
-            (queries["placed"]["rows"], self.cabs.num_rows),
-            (queries["offers"]["rows"], self.cabs.num_rows + self.hails.num_rows),
-            (aggregate["rows_in"], self.charges.num_rows),
-        ]
-        return all(known >= rows for known, rows in pairs)
-
     def write(self, folder: Path) -> None:
-        """Leave the tables that streams meet: ``districts.geojson`` and ``fleet.db``."""
-        self.place.write(folder / "districts.geojson")
-        known = pc.max(self.cabs["cab"]).as_py() + 1
-        write_fleet(folder / "fleet.db", known)
+        """Write the tables that are joined: ``districts.geojson`` and ``fleet.db``."""
+        self.city.write(folder / "districts.geojson")
+        write_fleet(folder / "fleet.db", pc.max(self.cabs[0]["cab"]).as_py() + 1)
 
 
-def story(*, seconds: float, scale: float = 1.0, seed: int = 7) -> Story:
-    """What happens in so many seconds of the demo.
+def story(*, batches: int, scale: float = 1.0, seed: int = 7) -> Story:
+    """The input of so many micro-batches.
 
     Parameters
     ----------
-    seconds
-        Of the demo; in the city `PACE` times as long.
+    batches
+        Each has `BATCH` seconds of arrivals.
     scale
-        How many times as much as usual happens.
+        1 is 300 cabs; hails and charges are in proportion.
     seed
         The same seed gives the same story.
     """
     rng = np.random.default_rng(seed)
-    place = city(seed)
-    many = max(2, round(_CABS * scale))
-    reported = positions(place, taxis=many, seconds=seconds * PACE, every=EVERY, seed=seed)
+    where = city(seed)
+    many, seconds = max(2, round(_CABS * scale)), batches * BATCH
+    reported = positions(where, taxis=many, seconds=seconds, every=_EVERY, seed=seed)
     cabs = reported.rename_columns(["cab", "at", "lon", "lat"])
     good = cabs.filter(pc.and_(pc.is_finite(cabs["lon"]), pc.not_equal(cabs["lon"], 0.0)))
+    hails = _hails(good, max(1, round(_HAILS * scale * seconds / 60)), rng)
+    charges = _charges(good, max(1, round(_CHARGES * scale * seconds / 60)), rng)
+    # what arrives after the end is in the last batch
+    edges = np.append(_seconds(cabs)[0] // 60 * 60 + BATCH * np.arange(batches), np.inf)
     return Story(
-        place,
-        cabs,
-        _hails(good, max(1, round(_HAILS * scale * seconds)), rng),
-        _charges(good, max(1, round(_CHARGES * scale * seconds)), rng),
+        where,
+        _arriving(cabs, 0.0, edges),
+        _arriving(hails, 0.0, edges),
+        _arriving(charges, _delays(charges.num_rows, rng), edges),
     )
 
 
-def _some(table: pa.Table, count: int, rng: np.random.Generator) -> pa.Table:
-    """Rows by chance, in the order of time."""
+def _arriving(rows: pa.Table, delays: Floats | float, edges: Floats) -> list[pa.Table]:
+    """The rows that arrive between two edges, so many seconds after their event times."""
+    arrival = _seconds(rows) + delays
+    order = np.argsort(arrival, kind="stable")
+    cuts = np.searchsorted(arrival[order], edges)
+    return [rows.take(pa.array(part)) for part in np.split(order, cuts[1:-1])]
+
+
+def _seconds(rows: pa.Table) -> Floats:
+    """Event times in seconds since 1970."""
+    return np.asarray(rows["at"].cast(pa.int64()), np.float64) / 1e6
+
+
+def _sample(table: pa.Table, count: int, rng: np.random.Generator) -> pa.Table:
     return table.take(pa.array(np.sort(rng.integers(table.num_rows, size=count))))
 
 
 def _hails(cabs: pa.Table, count: int, rng: np.random.Generator) -> pa.Table:
-    """People hail where cabs drive: a street away from where one was, at that time."""
-    near = _some(cabs, count, rng)
+    """Hails near positions of cabs, at their times."""
+    near = _sample(cabs, count, rng)
     north, east = rng.normal(0, _STEP * _METRE, (2, count))
     lat = near["lat"].to_numpy() + north
     lon = near["lon"].to_numpy() + east / np.cos(np.radians(lat))
@@ -127,43 +133,33 @@ def _hails(cabs: pa.Table, count: int, rng: np.random.Generator) -> pa.Table:
 
 
 def _charges(cabs: pa.Table, count: int, rng: np.random.Generator) -> pa.Table:
-    """Cards are charged where cabs are; a charge arrives when it can."""
-    paid = _some(cabs, count, rng)
-    fare = (_FIRST + rng.gamma(*_FARE, size=count)).round(2)
-    charged = paid.append_column("fare", pa.array(fare))
-    arrival = paid["at"].to_numpy().astype(np.int64) + (_delays(count, rng) * 1e6).astype(np.int64)
-    return charged.take(pa.array(np.argsort(arrival, kind="stable")))
+    """Charges at positions of cabs."""
+    fare = (_BASE_FARE + rng.gamma(*_FARE, size=count)).round(2)
+    return _sample(cabs, count, rng).append_column("fare", pa.array(fare))
 
 
-def _delays(count: int, rng: np.random.Generator) -> npt.NDArray[np.float64]:
-    """Seconds until a charge arrives: soon, or when its cab is out of a tunnel."""
+def _delays(count: int, rng: np.random.Generator) -> Floats:
+    """Seconds until a charge arrives: a few, or as long as its cab is in a tunnel."""
     soon = rng.exponential(_QUICK, count)
     later = rng.uniform(_QUICK, _LONGEST, count)
     return np.where(rng.uniform(size=count) < _TUNNEL, later, soon)
 
 
 def write_fleet(path: Path, cabs: int) -> None:
-    """Leave a database of who drives which cab; the last one in forty is not on record."""
+    """Write a database of who drives which cab, with every fortieth cab missing."""
     path.unlink(missing_ok=True)
+    fleet = [
+        (
+            cab,
+            f"{_FIRST_NAMES[cab % len(_FIRST_NAMES)]} {_LAST_NAMES[cab % len(_LAST_NAMES)]}",
+            _COMPANIES[cab % len(_COMPANIES)],
+        )
+        for cab in range(cabs)
+        if cab % 40 != 39
+    ]
     with sqlite3.connect(path) as database:
         database.execute(
             "CREATE TABLE drivers (cab INTEGER PRIMARY KEY, driver TEXT, company TEXT)"
         )
-        database.executemany(
-            "INSERT INTO drivers VALUES (?, ?, ?)",
-            [(cab, _driver(cab), _COMPANIES[cab % len(_COMPANIES)]) for cab in range(cabs)
-             if cab % 40 != 39],
-        )  # fmt: skip
+        database.executemany("INSERT INTO drivers VALUES (?, ?, ?)", fleet)
     database.close()
-
-
-def _driver(cab: int) -> str:
-    """A name for the driver of a cab.
-
-    Examples
-    --------
-    >>> _driver(0), _driver(12)
-    ('Ada Aster', 'Bo Drake')
-    """
-    first, last = cab % len(_FIRST_NAMES), cab % len(_LAST_NAMES)
-    return f"{_FIRST_NAMES[first]} {_LAST_NAMES[last]}"

@@ -87,7 +87,18 @@ def test_a_reader_keeps_the_newest_batches_and_counts_all(tmp_path: Path) -> Non
     assert reader.seen == 9
 
 
-@pytest.mark.parametrize("text", ["", "plain\n", "[1]\n", '{"about": {"format": 99}}\n', "{}\n"])
+def test_a_history_in_another_format_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    path.write_text('{"about":{"format":2}}\n{"batch":{"names":"of that time"}}\n')
+    with pytest.raises(DefinitionError) as caught:
+        Reader(path)
+    assert str(caught.value) == (
+        f"watch: {path} is a history in format 2; this version reads format 3. "
+        "Read it with the version of rivermouth that wrote it, or run the query again."
+    )
+
+
+@pytest.mark.parametrize("text", ["", "plain\n", "[1]\n", "{}\n"])
 def test_a_file_that_is_no_history_is_told_so(tmp_path: Path, text: str) -> None:
     path = tmp_path / "other.jsonl"
     path.write_text(text)

@@ -30,7 +30,8 @@ from rivermouth.kernels.table_join.map_sketch import packed
 from rivermouth.observe.operators import added
 from rivermouth.observe.reports import Batch
 
-FORMAT = 2
+#: raised when a batch's names or their meaning change
+FORMAT = 3
 SUFFIX = ".jsonl"
 #: environment variable that names the folder of histories
 FOLDER = "RIVERMOUTH_HISTORY"
@@ -163,10 +164,10 @@ class Reader:
             elif kind == "corrections":
                 self.corrections = what
             elif kind == "about":
-                self.about = what
+                self.about = _of_this_format(what, self.path)
             elif kind == "end":
                 self.end = what
-        if self.about.get("format") != FORMAT:
+        if not self.about:
             raise _not_understood(self.path)
 
     def _keep(self, batch: Batch) -> None:
@@ -209,6 +210,17 @@ def _parsed(line: bytes, path: Path) -> dict[str, Any]:
     if not isinstance(found, dict) or len(found) != 1:
         raise _not_understood(path)
     return found
+
+
+def _of_this_format(about: dict[str, Any], path: Path) -> dict[str, Any]:
+    if about["format"] != FORMAT:
+        raise DefinitionError(
+            "watch",
+            f"{path} is a history in format {about['format']}",
+            there=f"this version reads format {FORMAT}",
+            todo="Read it with the version of rivermouth that wrote it, or run the query again.",
+        )
+    return about
 
 
 def _not_understood(path: Path) -> DefinitionError:

@@ -301,7 +301,7 @@ def join_window_sliding(spark: SparkSession, folder: Path) -> Result:
     return drained(joined, folder)
 
 
-def exact_job(spark: SparkSession, folder: Path, into: Callable[[DataFrame], None] | None) -> Any:
+def exact_job(spark: SparkSession, folder: Path, sink: Callable[[DataFrame], None] | None) -> Any:
     """An exact aggregation that makes corrections at its end only."""
     summary = rm.summary(
         by="city", time="at", window=rm.tumbling("10 seconds"),
@@ -309,7 +309,7 @@ def exact_job(spark: SparkSession, folder: Path, into: Callable[[DataFrame], Non
     )  # fmt: skip
     return rm.exact(
         stream(spark, folder / "events", CARS), summary, store=folder / "store",
-        slack=rm.fixed("2 seconds"), span=FOREVER, wait=FOREVER, into=into,
+        slack=rm.fixed("2 seconds"), span=FOREVER, wait=FOREVER, sink=sink,
     )  # fmt: skip
 
 

@@ -34,9 +34,8 @@ from benchmarks.harness.experiment import (
 )
 from benchmarks.harness.zipf import Ints, Zipf
 from rivermouth.kernels.cache.key_cache import Holding
-from rivermouth.kernels.keys.encoding import encode
+from rivermouth.kernels.keys.encoding import EncodedKeys, encode
 from rivermouth.spec.caches import Incremental
-from rivermouth.spec.conditions import Keys
 from rivermouth.tables.cache.incremental import IncrementalCache, Wanted
 
 RUNS = 3
@@ -49,7 +48,7 @@ POLICIES = ("lru", "s3fifo")
 #: on the store: policies with the part of the keys they hold, and the part that is not there
 HELD = (("lru", 0.01), ("s3fifo", 0.001), ("s3fifo", 0.01), ("s3fifo", 0.03))
 ABSENT = (0.0, 0.9)
-_ON = Keys((("key", "id"),))
+_ON = rm.keys({"key": "id"})
 _LEFT = pa.schema([("key", pa.int64())])
 
 
@@ -81,7 +80,7 @@ def _hits(stream: Ints, rows: int, policy: str) -> dict[str, Any]:
 def _fed(held: Holding, stream: Ints) -> dict[str, int]:
     """A stream through the kernel, each missing key one row."""
     for start in range(0, len(stream), BATCH):
-        batch = held.find(Keys(stream[start : start + BATCH]), 0.0)
+        batch = held.find(EncodedKeys(stream[start : start + BATCH]), 0.0)
         ones = np.ones(len(batch.asked), np.int64)
         held.fill(batch, count=ones, size=8 * ones, chunk=0, start=np.cumsum(ones), now=0.0)
         held.settle(batch, 0.0)

@@ -23,6 +23,7 @@ from tests.support.servers import postgres_server
 import rivermouth as rm
 from benchmarks.harness import session, streams
 from benchmarks.harness.experiment import SEED, interleave, progress, save
+from benchmarks.harness.runner import Runner
 from benchmarks.harness.zipf import Ints, Zipf
 from benchmarks.suites.cache.cache import SKEWS
 from benchmarks.suites.keys import keyed
@@ -156,9 +157,7 @@ def _hits(cache: Holding, keys: Ints) -> int:
 # -- in Spark
 
 
-def in_spark(
-    runner: session.Runner, rows: int, batch: int, files: int, runs: int
-) -> list[dict[str, Any]]:
+def in_spark(runner: Runner, rows: int, batch: int, files: int, runs: int) -> list[dict[str, Any]]:
     """Figures 11 and 12 in Spark."""
     table = str(keyed.items(rows))
     cases = {}
@@ -173,9 +172,7 @@ def in_spark(
     return [row | {"z": z, "case": way} for (z, way), row in zip(cases, found, strict=True)]
 
 
-def cost(
-    runner: session.Runner, rows: int, batch: int, files: int, runs: int
-) -> list[dict[str, Any]]:
+def cost(runner: Runner, rows: int, batch: int, files: int, runs: int) -> list[dict[str, Any]]:
     """What routing costs where there is nothing to route: even keys, small batches and large."""
     cases, about = {}, []
     for size in (batch, 5 * batch):
@@ -190,9 +187,7 @@ def cost(
     return [row | one for row, one in zip(found, about, strict=True)]
 
 
-def weighed(
-    runner: session.Runner, rows: int, batch: int, files: int, runs: int
-) -> list[dict[str, Any]]:
+def weighed(runner: Runner, rows: int, batch: int, files: int, runs: int) -> list[dict[str, Any]]:
     """Balance of counts and of time, where keys that are not in hand are fetched from a server."""
     cases = {}
     with postgres_server() as server:
@@ -213,9 +208,7 @@ def weighed(
     return [row | {"case": way} for way, row in zip(cases, found, strict=True)]
 
 
-def wandering(
-    runner: session.Runner, rows: int, batch: int, stays: Sequence[int]
-) -> list[dict[str, Any]]:
+def wandering(runner: Runner, rows: int, batch: int, stays: Sequence[int]) -> list[dict[str, Any]]:
     """Load CV and load per partition in each micro-batch of a stream whose hot keys move."""
     stream = keyed.wandering(rows, batch, stays, z=1.10)
     found = []
@@ -253,7 +246,7 @@ def _shared(*, quick: bool) -> list[dict[str, Any]]:
 
 
 def _spark(
-    measure: Callable[[session.Runner, int, int, int, int], list[dict[str, Any]]], *, quick: bool
+    measure: Callable[[Runner, int, int, int, int], list[dict[str, Any]]], *, quick: bool
 ) -> list[dict[str, Any]]:
     """What `measure` finds in a session that has compiled what it will need."""
     rows, batch, files, runs = (50_000, 5_000, 3, 1) if quick else (ROWS, BATCH, FILES, RUNS)
@@ -264,7 +257,7 @@ def _spark(
 
 
 def _over_time(
-    runner: session.Runner, rows: int, batch: int, files: int, runs: int
+    runner: Runner, rows: int, batch: int, files: int, runs: int
 ) -> list[dict[str, Any]]:
     return wandering(runner, rows, batch, (2, 2, 2) if files < FILES else WANDERING)
 

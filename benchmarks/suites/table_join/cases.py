@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import shapely
 
 from benchmarks.harness import tdrive
+from benchmarks.harness.experiment import data
 from benchmarks.suites.table_join import library, questions
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def joined(points: DataFrame, *, plan: str | None = None, index: str | None = No
 
     return rm.join_table(
         points,
-        rm.tables.geojson(str(tdrive.data(tdrive.DISTRICTS))),
+        rm.tables.geojson(str(data(tdrive.DISTRICTS))),
         on=rm.within(rm.point("lon", "lat"), "geometry"),
         how="left",
         columns=["district"],

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rivermouth.errors import RivermouthError
     from rivermouth.observe import plot
     from rivermouth.observe.metrics import metrics
-    from rivermouth.observe.watching import watch
+    from rivermouth.observe.watch import watch
     from rivermouth.spark.aggregate import aggregate, rejected
     from rivermouth.spark.correct import correct
     from rivermouth.spark.exact.job import exact
@@ -71,7 +71,7 @@ _HOMES = {
     "join_table": "rivermouth.spark.join_table",
     "metrics": "rivermouth.observe.metrics",
     "snapshot": "rivermouth.spark.snapshot",
-    "watch": "rivermouth.observe.watching",
+    "watch": "rivermouth.observe.watch",
     **dict.fromkeys(("external", "full", "incremental"), "rivermouth.spec.caches"),
     **dict.fromkeys(
         (

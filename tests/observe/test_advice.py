@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.support.histories import batch, earned, enriched, operator, placed
+from tests.support.histories import batch, earned, enriched, numbers, operator, placed
 
 from rivermouth.observe.advice import advice
-from rivermouth.observe.metrics import summarise
 
 
 def said(*batches: dict[str, Any]) -> list[str]:
-    return [f"{one['where']}: {one['what']}" for one in advice(summarise(batches))]
+    return [f"{one['where']}: {one['what']}" for one in advice(numbers(*batches))]
 
 
 def of(name: str, **moment: Any) -> list[str]:
@@ -49,7 +48,7 @@ def test_a_hot_partition_and_one_that_is_only_small() -> None:
     ]
     assert of("join_table.zones", counts=counts, loads=[90, 5, 5]) == []
     hot = {"rivermouth.join_interval.1": operator(counts=counts, loads=[9_000, 500, 500])}
-    (one,) = advice(summarise([batch(0, operators=hot)]))
+    (one,) = advice(numbers(batch(0, operators=hot)))
     assert "rm.grid(learn=folder)" in one["todo"]
 
 
@@ -91,18 +90,8 @@ def test_a_slow_batch_and_a_source_that_runs_ahead() -> None:
 
 
 def test_each_says_what_to_do() -> None:
-    (one,) = advice(
-        summarise(
-            [
-                batch(
-                    0,
-                    operators={
-                        "rivermouth.aggregate.1": operator(counts={"rows_in": 9, "late": 3})
-                    },
-                )
-            ]
-        )
-    )
+    late = {"rivermouth.aggregate.1": operator(counts={"rows_in": 9, "late": 3})}
+    (one,) = advice(numbers(batch(0, operators=late)))
     assert one["todo"] == (
         'Wait longer (lateness=, slack=), or get them with late="rows" and rm.rejected.'
     )

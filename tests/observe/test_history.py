@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
 import pytest
-from tests.support.histories import PLACED, batch, begin, whole
+from tests.support.histories import PLACED, batch, begin, numbers, whole
 
 from rivermouth.errors import DefinitionError
 from rivermouth.observe import history
 from rivermouth.observe.history import Reader, Writer
+from rivermouth.observe.log import Log
 from rivermouth.observe.metrics import summarise
 
 
 def test_what_was_written_is_read(tmp_path: Path) -> None:
     reader = Reader(whole(tmp_path / "run.jsonl", 3))
-    assert [one["batch"] for one in reader.batches] == [0, 1, 2]
-    assert reader.batches[0] == batch(0)
+    assert [one["batch"] for one in reader.log.recent] == [0, 1, 2]
+    assert reader.log.recent[0] == batch(0)
     assert reader.about["name"] == "cabs"
     assert reader.shapes["rivermouth.join_table.districts.geojson.1"]["labels"][0] == "Harbour"
     assert reader.status == "ended"
@@ -26,17 +28,18 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
 def test_a_reader_reads_on_while_the_run_lives(tmp_path: Path) -> None:
     writer = begin(tmp_path / "run.jsonl")
     reader = Reader(writer.path)
-    assert (reader.seen, reader.status) == (0, "running")
+    assert (reader.log.totals.batches, reader.status) == (0, "running")
     writer.batch(batch(0))
+    half = json.dumps({"batch": batch(1)})
     with writer.path.open("a") as file:
-        file.write('{"batch": {"half a')
+        file.write(half[:20])
     reader.refresh()
-    assert reader.seen == 1
+    assert reader.log.totals.batches == 1
     with writer.path.open("a") as file:
-        file.write('": "line"}}\n')
+        file.write(f"{half[20:]}\n")
     writer.end("out of disk")
     reader.refresh()
-    assert (reader.seen, reader.status) == (2, "failed")
+    assert (reader.log.totals.batches, reader.status) == (2, "failed")
 
 
 def test_a_run_whose_process_is_gone_is_lost(tmp_path: Path) -> None:
@@ -59,32 +62,39 @@ def test_a_waiting_run_is_touched_and_so_not_lost(
     assert Reader(writer.path).status == "running"
 
 
-def test_a_long_history_loses_its_older_half_and_readers_follow(tmp_path: Path) -> None:
-    writer = Writer(tmp_path / "run.jsonl", run="run", name=None, most_bytes=20_000)
-    reader = Reader(writer.path)
-    for number in range(60):
+def test_a_long_history_loses_its_older_half_but_no_counts(tmp_path: Path) -> None:
+    writer = Writer(tmp_path / "run.jsonl", run="run", query="id", name=None, most_bytes=30_000)
+    reader, rows = Reader(writer.path), 0
+    for number in range(200):
         writer.batch(batch(number))
-        assert writer.path.stat().st_size <= 20_000
+        assert writer.path.stat().st_size <= 30_000
         reader.refresh()
-        assert reader.batches[-1]["batch"] == number
-    numbers = [one["batch"] for one in reader.batches]
-    assert numbers == [*range(60)][-len(numbers) :]
-    assert 2 < len(numbers) < 60
+        assert reader.log.recent[-1]["batch"] == number
+        assert reader.log.totals.rows == (rows := rows + 100)
+    kept = [one["batch"] for one in reader.log.recent]
+    assert kept == [*range(200)][-len(kept) :]
+    assert 2 < len(kept) < 60
     assert [path.name for path in tmp_path.iterdir()] == ["run.jsonl"]
+    again = summarise(Reader(writer.path).log)
+    assert (again["batches"], again["since_batch"], again["missed_batches"]) == (200, 0, 0)
+    expected = numbers(*(batch(number) for number in range(200)))["operators"]
+    for name, operator in again["operators"].items():
+        assert operator["seconds"] == pytest.approx(expected[name].pop("seconds"))
+        assert {name: of for name, of in operator.items() if name != "seconds"} == expected[name]
 
 
 def test_counts_per_row_of_a_long_run_are_those_of_all_its_batches(tmp_path: Path) -> None:
     reader = Reader(whole(tmp_path / "run.jsonl", 130))
-    sketched = [one["operators"][PLACED]["sketch"] is not None for one in reader.batches]
-    assert sum(sketched) == 50
-    numbers = summarise(list(reader.batches))["operators"]["join_table.districts.geojson"]
-    assert numbers["per_row"] == [130 * 50, 130 * 25, 0]
+    sketched = [one["operators"][PLACED]["sketch"] is not None for one in reader.log.recent]
+    assert sum(sketched) == 8
+    operator = summarise(reader.log)["operators"]["join_table.districts.geojson"]
+    assert operator["per_row"] == [130 * 50, 130 * 25, 0]
 
 
-def test_a_reader_keeps_the_newest_batches_and_counts_all(tmp_path: Path) -> None:
-    reader = Reader(whole(tmp_path / "run.jsonl", 9), most=4)
-    assert [one["batch"] for one in reader.batches] == [5, 6, 7, 8]
-    assert reader.seen == 9
+def test_a_log_keeps_the_newest_batches_and_counts_all() -> None:
+    log = Log((batch(number) for number in range(9)), recent=4)
+    assert [one["batch"] for one in log.recent] == [5, 6, 7, 8]
+    assert (log.totals.batches, log.totals.rows) == (9, 900)
 
 
 def test_a_history_in_another_format_is_an_error(tmp_path: Path) -> None:
@@ -93,7 +103,7 @@ def test_a_history_in_another_format_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(DefinitionError) as caught:
         Reader(path)
     assert str(caught.value) == (
-        f"watch: {path} is a history in format 2; this version reads format 3. "
+        f"watch: {path} is a history in format 2; this version reads format {history.FORMAT}. "
         "Read it with the version of rivermouth that wrote it, or run the query again."
     )
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from pyspark.sql import Row, SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryProgress
+from tests.support.queries import PlayedQuery
 
 import rivermouth as rm
 from rivermouth.errors import RivermouthError
@@ -84,13 +84,16 @@ def bucket(number: int, *, clock: int | None = None, **more: Any) -> dict[str, A
 
 
 def of(*reports: Any) -> dict[str, Any]:
-    return rm.metrics(SimpleNamespace(recentProgress=list(reports)))  # type: ignore[arg-type]
+    return rm.metrics(PlayedQuery.ended(*reports))  # type: ignore[arg-type]
 
 
 def test_a_query_that_has_not_begun() -> None:
     assert of() == {
         "batches": 0,
+        "since_batch": None,
+        "missed_batches": 0,
         "rows": 0,
+        "source_rows": 0,
         "rows_per_second": None,
         "last_batch_seconds": None,
         "median_batch_seconds": None,

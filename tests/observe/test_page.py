@@ -11,11 +11,10 @@ import numpy as np
 import pytest
 import shapely
 from tests.support.browser import Browser, Page, browser
-from tests.support.histories import BEGIN, PLACED, batch, begin, placed, whole
+from tests.support.histories import BEGIN, PLACED, batch, begin, numbers, placed, whole
 
 from rivermouth.observe import shapes
 from rivermouth.observe.history import Writer
-from rivermouth.observe.metrics import summarise
 from rivermouth.observe.server import Server
 
 __all__ = ["browser"]
@@ -52,17 +51,17 @@ def number(page: Page, name: str) -> str:
 
 def test_its_numbers_are_those_of_metrics(page: Page, server: Server, tmp_path: Path) -> None:
     whole(tmp_path / "run.jsonl")
-    numbers = summarise([batch(one) for one in range(12)])
+    expected = numbers(*(batch(one) for one in range(12)))
     page.open(server.url)
     page.wait(SHOWN)
-    assert page.run("rivermouth.state.page.metrics") == json.loads(json.dumps(numbers))
-    assert tile(page, "rows") == "1,200" == f"{numbers['rows']:,}"
+    assert page.run("rivermouth.state.page.metrics") == json.loads(json.dumps(expected))
+    assert tile(page, "rows") == "1,200" == f"{expected['rows']:,}"
     assert tile(page, "batches") == "12"
     assert tile(page, "median_batch_seconds") == "250 ms"
     assert tile(page, "state") == "5.0 MB"
     assert tile(page, "late") == "60"
     assert page.text("#status") == "ended"
-    join = numbers["operators"]["join_table.districts.geojson"]
+    join = expected["operators"]["join_table.districts.geojson"]
     assert number(page, "matched") == f"{join['matched']:,}"
     assert number(page, "rejected.null") == f"{join['rejected']['null']:,}"
     assert page.run("document.querySelectorAll('#load-bars li').length") == 2
@@ -285,10 +284,10 @@ def test_axe_finds_no_serious_fault(
 
 
 def test_ten_thousand_shapes_are_drawn_fast(page: Page, server: Server, tmp_path: Path) -> None:
-    writer = Writer(tmp_path / "run.jsonl", run="run", name=None)
+    writer = Writer(tmp_path / "run.jsonl", run="run", query="id", name=None)
     grid = [shapely.box(x, y, x + 1, y + 1) for x in range(100) for y in range(100)]
     round_ = shapely.simplify(shapely.buffer(shapely.centroid(np.array(grid)), 0.49), 0.01)
-    writer.shapes({"operator": PLACED, **shapes.drawn(round_, [f"s{i}" for i in range(10_000)])})
+    writer.shapes({"operator": PLACED, **shapes.outlines(round_, [f"s{i}" for i in range(10_000)])})
     writer.batch(batch(0, operators={PLACED: placed(20_000, [1, 2] * 5_000)}))
     page.open(server.url)
     page.wait("document.querySelectorAll('#shape-list button').length === 200")

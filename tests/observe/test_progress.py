@@ -8,28 +8,15 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from tests.support.queries import PlayedQuery
 
-from rivermouth.observe import progress
+from rivermouth.observe import progress, recorder
 from rivermouth.observe.progress import follow, line
 
 
-class Played:
-    """As much of a query as `follow` asks: one more report at each look, then the end."""
-
-    def __init__(self, batches: int, *, failure: Exception | None = None) -> None:
-        self._left, self._failure = batches, failure
-        self.recentProgress: list[dict[str, Any]] = []
-
-    @property
-    def isActive(self) -> bool:  # noqa: N802  (Spark's name)
-        if not self._left:
-            return False
-        self._left -= 1
-        self.recentProgress.append(_report(len(self.recentProgress)))
-        return True
-
-    def exception(self) -> Exception | None:
-        return self._failure
+def played(batches: int, *, failure: Exception | None = None) -> PlayedQuery:
+    """A query with one more report at each look."""
+    return PlayedQuery(*([_report(number)] for number in range(batches)), [], failure=failure)
 
 
 def _report(number: int) -> dict[str, Any]:
@@ -54,9 +41,10 @@ def _report(number: int) -> dict[str, Any]:
 @pytest.fixture(autouse=True)
 def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "_PAUSE", 0)
+    monkeypatch.setattr(recorder, "_PAUSE", 3600)  # a script is played by one who asks
 
 
-def written(query: Played, *, terminal: bool, **options: Any) -> tuple[str, dict[str, Any]]:
+def written(query: PlayedQuery, *, terminal: bool, **options: Any) -> tuple[str, dict[str, Any]]:
     out = io.StringIO()
     console = Console(file=out, force_terminal=terminal, width=120)
     numbers = follow(query, console=console, **options)  # type: ignore[arg-type]
@@ -64,27 +52,27 @@ def written(query: Played, *, terminal: bool, **options: Any) -> tuple[str, dict
 
 
 def test_without_a_terminal_there_is_one_line_at_the_end() -> None:
-    text, numbers = written(Played(3), terminal=False)
+    text, numbers = written(played(3), terminal=False)
     assert text == "3 batches · 300 rows · 200 rows/s · 90.0 % matched · 6 rejected\n"
     assert numbers["rows"] == 300
 
 
 def test_on_a_terminal_the_line_is_written_anew_at_each_look() -> None:
-    text, _ = written(Played(3), terminal=True)
+    text, _ = written(played(3), terminal=True)
     for rows in (100, 200, 300):
         assert f" {rows} rows" in text
     assert text.rstrip().endswith("6 rejected")
 
 
 def test_until_ends_it_while_the_query_runs_on() -> None:
-    text, numbers = written(Played(100), terminal=False, until=lambda now: now["rows"] >= 200)
+    text, numbers = written(played(100), terminal=False, until=lambda now: now["rows"] >= 200)
     assert numbers["batches"] == 2
     assert text.startswith("2 batches")
 
 
 def test_a_failed_query_raises_what_it_failed_with() -> None:
     with pytest.raises(RuntimeError, match="no more disk"):
-        written(Played(1, failure=RuntimeError("no more disk")), terminal=False)
+        written(played(1, failure=RuntimeError("no more disk")), terminal=False)
 
 
 def test_several_operators_are_told_apart() -> None:

@@ -1,50 +1,122 @@
-"""Prometheus text: every number of a run, in the form that the format asks for."""
+"""Prometheus: read by its own parser, real names, and counters that never decrease."""
 
 from __future__ import annotations
 
-import re
+from pathlib import Path
+from typing import Any
 
-from tests.support.histories import batch
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+from tests.support.histories import batch, numbers
+from tests.support.queries import PlayedQuery
 
 from rivermouth.observe import prometheus
-from rivermouth.observe.metrics import summarise
+from rivermouth.observe.history import Writer
+from rivermouth.observe.run_api import RunApi
 
-LINE = re.compile(r'[a-z_]+\{(?:[a-z]+="(?:[^"\\\n]|\\["\\n])*",?)+\} -?[\d.]+(?:e-?\d+)?')
-
-
-def test_every_line_is_a_sample_and_every_name_has_one_type_before_its_samples() -> None:
-    numbers = summarise([batch(0), batch(1)])
-    text = prometheus.together([('a "b"\n\\c', numbers), ("other", numbers)])
-    typed: list[str] = []
-    for line in text.splitlines():
-        if line.startswith("# TYPE "):
-            typed.append(line.split()[2])
-        else:
-            assert LINE.fullmatch(line), line
-            assert line.startswith(typed[-1] + "{")
-    assert len(typed) == len(set(typed))
+Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
+CABS = {"query": "cabs", "query_id": "7"}
 
 
-def test_the_numbers_are_those_of_metrics() -> None:
-    numbers = summarise([batch(0), batch(1)])
-    lines = prometheus.text(numbers, query="cabs").splitlines()
-    operator = 'query="cabs",operator="join_table.drivers"'
-    assert 'rivermouth_rows{query="cabs"} 200' in lines
-    assert 'rivermouth_state_bytes{query="cabs"} 5000000' in lines
-    assert f"rivermouth_operator_cache_hits{{{operator}}} 180" in lines
-    assert f"rivermouth_operator_cache_hit_ratio{{{operator}}} 0.9" in lines
-    aside = 'query="cabs",operator="join_table.districts.geojson",reason="null"'
-    assert f"rivermouth_operator_rejected{{{aside}}} 50" in lines
-    coverage = 'query="cabs",operator="aggregate",name="settled_coverage",over="mean"'
-    assert f"rivermouth_operator_gauge{{{coverage}}} 0.94" in lines
-    assert any(
-        line.startswith('rivermouth_latency_seconds{query="cabs",quantile="0.95"}')
-        for line in lines
+def parsed(text: bytes) -> tuple[Samples, dict[str, str]]:
+    """Every sample by its name and labels, and the type of every name."""
+    samples: Samples = {}
+    types = {}
+    for family in text_string_to_metric_families(text.decode()):
+        assert family.documentation, family.name
+        for sample in family.samples:
+            key = (sample.name, frozenset(sample.labels.items()))
+            assert key not in samples
+            samples[key] = sample.value
+            types[sample.name] = family.type
+    return samples, types
+
+
+def value(samples: Samples, name: str, **labels: str) -> float:
+    return samples[f"rivermouth_{name}", frozenset({**CABS, **labels}.items())]
+
+
+def test_the_numbers_are_those_of_metrics_under_names_of_their_own() -> None:
+    text = prometheus.text({("cabs", "7"): [numbers(batch(0), batch(1))]})
+    samples, types = parsed(text)
+    assert value(samples, "rows_total") == 200
+    assert value(samples, "source_rows_total") == 200
+    assert value(samples, "state_bytes") == 5_000_000
+    assert value(samples, "latency_seconds", quantile="0.95") > 0.25
+    drivers = {"operator": "join_table.drivers"}
+    assert value(samples, "operator_cache_hits_total", **drivers) == 180
+    assert value(samples, "operator_cache_hit_ratio", **drivers) == 0.9
+    assert value(samples, "operator_cache_worker_bytes", **drivers, worker="host:1") == 900
+    placed = {"operator": "join_table.districts.geojson"}
+    assert value(samples, "operator_rejected_total", **placed, reason="null") == 50
+    assert value(samples, "operator_settled_coverage", operator="aggregate", over="mean") == 0.94
+    assert value(samples, "operator_state_bytes", operator="aggregate") == 4_000
+    for name, kind in types.items():
+        assert kind == ("counter" if name.endswith("_total") else "gauge")
+
+
+def test_counts_of_an_operator_have_names_and_seconds() -> None:
+    record = batch(0)["operators"]["rivermouth.aggregate.3"]
+    record["counts"] |= {"replicated_rows": 4, "latency_us": 2_500_000}
+    made = batch(0, operators={"rivermouth.join_interval.1": record})
+    samples, _ = parsed(prometheus.text({("cabs", "7"): [numbers(made)]}))
+    assert value(samples, "operator_replicated_rows_total", operator="join_interval") == 4
+    assert value(samples, "operator_latency_seconds_total", operator="join_interval") == 2.5
+
+
+def test_names_may_hold_anything() -> None:
+    evil = 'a "b"\n\\c'
+    samples, _ = parsed(
+        prometheus.text({(evil, "7"): [numbers(batch(0))], ("x", "8"): [numbers()]})
     )
-
-
-def test_a_run_without_a_batch() -> None:
-    assert prometheus.text(summarise([]), query="q") == (
-        '# TYPE rivermouth_batches counter\nrivermouth_batches{query="q"} 0\n'
-        '# TYPE rivermouth_rows counter\nrivermouth_rows{query="q"} 0\n'
+    assert (
+        samples["rivermouth_rows_total", frozenset({"query": evil, "query_id": "7"}.items())] == 100
     )
+    assert samples["rivermouth_rows_total", frozenset({"query": "x", "query_id": "8"}.items())] == 0
+
+
+def test_no_counter_decreases_over_halved_files_restarts_and_lost_histories(tmp_path: Path) -> None:
+    runs, before = RunApi(tmp_path), dict[Any, float]()
+
+    def look() -> Samples:
+        samples, types = parsed(runs.prometheus())
+        counters = {key: of for key, of in samples.items() if types[key[0]] == "counter"}
+        for key, of in before.items():
+            assert counters[key] >= of, key
+        before.update(counters)
+        return samples
+
+    for run, most in (("first", 20_000), ("second", 1 << 20), ("third", 1 << 20)):
+        writer = Writer(tmp_path / f"{run}.jsonl", run=run, query="7", name="cabs", most_bytes=most)
+        for number in range(60):
+            writer.batch(batch(number))
+            look()
+        if run == "second":
+            (tmp_path / "first.jsonl").unlink()
+        if run != "third":
+            writer.end(None)
+    assert value(look(), "rows_total") == 3 * 60 * 100
+
+
+def test_a_registry_of_the_user_s_own() -> None:
+    report = {
+        "batchId": 0,
+        "timestamp": "2026-11-15T21:00:00.000Z",
+        "batchDuration": 100,
+        "durationMs": {"addBatch": 90},
+        "sources": [{"numInputRows": 5, "metrics": {}}],
+        "stateOperators": [],
+        "observedMetrics": {},
+    }
+    query = PlayedQuery.ended(report)
+    registry = CollectorRegistry()
+    registry.register(prometheus.collector(query))  # type: ignore[arg-type]
+    samples, _ = parsed(generate_latest(registry))
+    labels = frozenset({"query": str(query.id), "query_id": str(query.id)}.items())
+    assert samples["rivermouth_rows_total", labels] == 5
+
+
+def test_what_is_no_query_is_told_so() -> None:
+    with pytest.raises(ValueError, match=r"prometheus.collector: a int has no progress reports"):
+        prometheus.collector(3)  # type: ignore[arg-type]

@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.histories import batch, begin, whole
+from tests.support.histories import batch, begin, numbers, whole
 
 from rivermouth.errors import DefinitionError
-from rivermouth.observe.metrics import summarise
 from rivermouth.observe.server import Server, is_ours
 
 
@@ -53,7 +52,7 @@ def test_a_run_s_numbers_are_those_of_metrics(server: Server) -> None:
         12,
     )
     page = asked(server, "/api/runs/first")
-    assert page["metrics"] == summarise([batch(number) for number in range(12)])
+    assert page["metrics"] == numbers(*(batch(number) for number in range(12)))
     assert page["maps"] == ["join_table.districts.geojson"]
     assert len(page["batches"]) == 12
     assert page["places"]["join_table.districts.geojson"][:2] == [[0.5, 0.5], [1.5, 0.5]]
@@ -91,7 +90,7 @@ def test_prometheus_text_tells_of_running_queries(server: Server, tmp_path: Path
     status, headers, body = ask(server, "/metrics")
     assert status == 200
     assert headers["content-type"].startswith("text/plain; version=0.0.4")
-    assert b'rivermouth_rows{query="live"} 100\n' in body
+    assert b'rivermouth_rows_total{query="live",query_id="id of live"} 100.0\n' in body
     assert b"cabs" not in body
 
 

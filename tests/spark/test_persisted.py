@@ -433,7 +433,7 @@ def hotspots(spark: SparkSession, folder: Path) -> Result:
 def history(spark: SparkSession, folder: Path) -> Result:
     """The history of a run, written by `rm.watch`, as its page shows it."""
     from rivermouth.observe.history import Reader
-    from rivermouth.observe.runs import Runs
+    from rivermouth.observe.run_api import RunApi
 
     if not (folder / "history").exists():
         zones = rm.tables.geojson(folder / "zones.geojson")
@@ -449,7 +449,7 @@ def history(spark: SparkSession, folder: Path) -> Result:
             query.awaitTermination()
     (path,) = (folder / "history").glob("*.jsonl")
     Reader(path)  # `Runs` leaves out what it cannot read
-    (run,) = Runs(path).everything()
+    (run,) = RunApi(path).everything()
     page = run["page"]
     operator = page["metrics"]["operators"]["join_table.zones.geojson"]
     counted = ("rows_in", "rows_out", "matched", "unmatched", "per_row")

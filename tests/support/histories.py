@@ -12,6 +12,8 @@ import shapely
 from rivermouth.kernels.table_join.map_sketch import packed
 from rivermouth.observe import shapes
 from rivermouth.observe.history import Writer
+from rivermouth.observe.log import Log
+from rivermouth.observe.metrics import summarise
 
 PLACED = "rivermouth.join_table.districts.geojson.1"
 ENRICHED = "rivermouth.join_table.drivers.2"
@@ -43,12 +45,12 @@ def placed(rows: int, counts: list[int], **more: Any) -> dict[str, Any]:
 
 def enriched(rows: int, hits: int) -> dict[str, Any]:
     """A join through an incremental cache."""
-    done = {"hits": hits, "negative_hits": 0, "misses": rows - hits}
-    held = {"host:1": {"entries": 9, "rows": 9, "bytes": 900}}
+    counts = {"hits": hits, "negative_hits": 0, "misses": rows - hits}
+    held = {"entries": 9, "rows": 9, "bytes": 900}
     return operator(
         counts={"rows_in": rows, "rows_out": rows, "matched": rows},
         loads=[rows],
-        cache={"done": done, "held": held},
+        cache={"counts": counts, "workers": {"host:1": {"counts": counts, "held": held}}},
     )
 
 
@@ -70,8 +72,8 @@ def batch(number: int, rows: int = 100, **more: Any) -> dict[str, Any]:
         "batch": number,
         "at": datetime.fromtimestamp(BEGIN + number, UTC).isoformat(),
         "seconds": 0.25,
-        "work_seconds": 0.2,
         "rows": rows,
+        "source_rows": rows,
         "backlog": None,
         "state": {"rows": 40, "bytes": 5_000_000},
         "operators": {
@@ -83,10 +85,15 @@ def batch(number: int, rows: int = 100, **more: Any) -> dict[str, Any]:
     }
 
 
+def numbers(*batches: dict[str, Any]) -> dict[str, Any]:
+    """The metrics of these batches."""
+    return summarise(Log(batches))
+
+
 def begin(path: Path, *, name: str | None = "cabs") -> Writer:
     """A history of a run that has begun, with the shapes of its table."""
-    writer = Writer(path, run=path.stem, name=name)
-    writer.shapes({"operator": PLACED, **shapes.drawn(SQUARES, list(NAMES))})
+    writer = Writer(path, run=path.stem, query=f"id of {name}", name=name)
+    writer.shapes({"operator": PLACED, **shapes.outlines(SQUARES, list(NAMES))})
     return writer
 
 

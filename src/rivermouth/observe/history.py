@@ -2,9 +2,10 @@
 
 Each line is a dict with one key that says what it is:
 
-- ``about``: the run's id, name, start, and the format's number; the first line
+- ``about``: the ids of run and query, the name, the start, and the format's number; the first line
+- ``totals``: counts up to a batch, as `log.Totals` has them; batches before it are counted there
 - ``batch``: a micro-batch, as `reports.batch` has it
-- ``shapes``: the shapes of an operator's table, as `shapes.drawn` has them; a new one replaces
+- ``shapes``: the shapes of an operator's table, as `shapes.outlines` has them; a new one replaces
   the one before
 - ``corrections``: those of an exact aggregation so far; a new list replaces the one before
 - ``end``: when the run ended, and why, if it failed
@@ -16,30 +17,26 @@ not been touched for longer belongs to a process that is gone.
 from __future__ import annotations
 
 import contextlib
+import copy
 import json
 import os
 import tempfile
 import time
-from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
 from rivermouth.errors import DefinitionError
-from rivermouth.kernels.table_join.map_sketch import packed
-from rivermouth.observe.operators import added
-from rivermouth.observe.reports import Batch
+from rivermouth.observe.log import Batch, Log, Totals
 
 #: raised when a batch's names or their meaning change
-FORMAT = 3
+FORMAT = 4
 SUFFIX = ".jsonl"
 #: environment variable that names the folder of histories
 FOLDER = "RIVERMOUTH_HISTORY"
 
 _MOST_BYTES = 32 << 20  # of a file, after which the older half of its batches goes
 _MOST_RUNS = 50  # in the folder of histories, after which the oldest goes
-_MOST_BATCHES = 2_000  # that a reader keeps
-_SKETCHES = 50  # batches that keep counts per row of their own; older ones are in the next
 _TOUCHED, _GONE = 3.0, 15.0  # seconds: between two touches, and until nobody touches any more
 
 Status = Literal["running", "ended", "failed", "lost"]
@@ -77,17 +74,30 @@ class Writer:
     """Writes a run's history, line by line; each is whole on disk before the next begins."""
 
     def __init__(
-        self, path: Path, *, run: str, name: str | None, most_bytes: int = _MOST_BYTES
+        self,
+        path: Path,
+        *,
+        run: str,
+        query: str,
+        name: str | None,
+        most_bytes: int = _MOST_BYTES,
     ) -> None:
         self.path, self._most = path, most_bytes
+        self._totals = Totals()
         self._touched = time.monotonic()
         path.parent.mkdir(parents=True, exist_ok=True)
         path.unlink(missing_ok=True)
-        about = {"format": FORMAT, "run": run, "name": name, "started": time.time()}
-        self._write({"about": about})
+        about = {"run": run, "query": query, "name": name, "started": time.time()}
+        self._write({"about": {"format": FORMAT, **about}})
+
+    def totals(self, totals: Totals) -> None:
+        """Say what was counted before this history; batches up to then add nothing."""
+        self._totals = copy.deepcopy(totals)
+        self._write({"totals": vars(totals)})
 
     def batch(self, batch: Batch) -> None:
         """Add a micro-batch."""
+        self._totals.add(batch)
         self._write({"batch": batch})
         if self.path.stat().st_size > self._most:
             self._halve()
@@ -112,16 +122,21 @@ class Writer:
 
     def _write(self, line: dict[str, Any]) -> None:
         with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line, separators=(",", ":")) + "\n")
+            file.write(_line(line))
 
     def _halve(self) -> None:
-        """Leave out the older half of the batches; readers notice that the file is another one."""
-        lines = self.path.read_text(encoding="utf-8").splitlines(keepends=True)
+        """Leave out the older half of the batches, but not what they count.
+
+        Readers notice that the file is another one.
+        """
+        about, *lines = self.path.read_text(encoding="utf-8").splitlines(keepends=True)
+        lines = [line for line in lines if not line.startswith('{"totals"')]
         batches = [number for number, line in enumerate(lines) if line.startswith('{"batch"')]
         gone = set(batches[: len(batches) // 2])
         with tempfile.NamedTemporaryFile(
             "w", encoding="utf-8", dir=self.path.parent, prefix=".", delete=False
         ) as file:
+            file.writelines([about, _line({"totals": vars(self._totals)})])
             file.writelines(line for number, line in enumerate(lines) if number not in gone)
         Path(file.name).replace(self.path)
 
@@ -135,20 +150,18 @@ class Reader:
         When the file is no history, or one of another format.
     """
 
-    def __init__(self, path: Path, *, most: int = _MOST_BATCHES) -> None:
-        self.path = path
-        self.batches: deque[Batch] = deque(maxlen=most)
+    def __init__(self, path: Path) -> None:
+        self.path, self.log = path, Log()
         self.shapes: dict[str, dict[str, Any]] = {}
         self.corrections: list[dict[str, Any]] | None = None
         self.about: dict[str, Any] = {}
         self.end: dict[str, Any] | None = None
-        self.seen = 0  # batches so far, those no longer kept included
         self._file, self._offset = 0, 0
         self.refresh()
 
     @property
     def status(self) -> Status:
-        """How the run is: "lost" is a run whose process went without a word."""
+        """How the run is: "lost" is a run whose process ended without saying so."""
         if self.end is not None:
             return "failed" if self.end["failure"] else "ended"
         return "running" if time.time() - self.path.stat().st_mtime < _GONE else "lost"
@@ -158,7 +171,9 @@ class Reader:
         for line in self._lines():
             ((kind, what),) = line.items()
             if kind == "batch":
-                self._keep(what)
+                self.log.add(what)
+            elif kind == "totals":
+                self.log.totals = Totals(**what)
             elif kind == "shapes":
                 self.shapes[what["operator"]] = what
             elif kind == "corrections":
@@ -170,19 +185,11 @@ class Reader:
         if not self.about:
             raise _not_understood(self.path)
 
-    def _keep(self, batch: Batch) -> None:
-        self.batches.append(batch)
-        self.seen += 1
-        if len(self.batches) > _SKETCHES:
-            fold(self.batches[-_SKETCHES - 1], self.batches[-_SKETCHES])
-
     def _lines(self) -> Iterator[dict[str, Any]]:
         with self.path.open("rb") as file:
             number = os.fstat(file.fileno()).st_ino
             if number != self._file:
-                self._file, self._offset = number, 0
-                self.batches.clear()
-                self.seen = 0
+                self._file, self._offset, self.log = number, 0, Log()
             file.seek(self._offset)
             for line in file:
                 if not line.endswith(b"\n"):
@@ -191,15 +198,8 @@ class Reader:
                 yield _parsed(line, self.path)
 
 
-def fold(old: Batch, new: Batch) -> None:
-    """Move the counts per row of a batch into the next, so that few have to be unpacked."""
-    for name, operator in old["operators"].items():
-        after = new["operators"].get(name)
-        if operator["sketch"] and after and after["sketch"]:
-            total = added([operator["sketch"]["counts"], after["sketch"]["counts"]])
-            assert total is not None
-            after["sketch"]["counts"] = packed(total)
-            operator["sketch"] = None
+def _line(what: dict[str, Any]) -> str:
+    return json.dumps(what, separators=(",", ":")) + "\n"
 
 
 def _parsed(line: bytes, path: Path) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from datetime import datetime
 import numpy as np
 import numpy.typing as npt
 
-from rivermouth.observe.reports import Batch
+from rivermouth.observe.log import Batch
 
 Floats = npt.NDArray[np.float64]
 

@@ -1,6 +1,6 @@
 """metrics: what a streaming query has done, as a plain dict.
 
-The numbers are those of the query's own progress reports: asking for them runs nothing.
+The numbers are those of the query's own progress reports: asking for them runs no job.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import numpy as np
 
 from rivermouth.observe import operators, reports
 from rivermouth.observe.latency import latency
-from rivermouth.observe.reports import Batch
+from rivermouth.observe.log import Log
+from rivermouth.observe.recorder import recorder_of
 from rivermouth.spark.engines.stateless import PREFIX
 
 if TYPE_CHECKING:
@@ -24,10 +25,12 @@ if TYPE_CHECKING:
 
 
 def metrics(query: StreamingQuery | Running) -> dict[str, Any]:
-    """What a streaming query has done, over the progress reports that Spark still holds.
+    """What a streaming query has done since it was started.
 
-    Spark holds the newest 100, one per micro-batch, so the sums of a long query are those of its
-    last 100 batches; ``spark.sql.streaming.numRecentProgressUpdates`` sets another number.
+    Spark keeps the newest 100 progress reports of a query, one per micro-batch. The first call
+    for a query (or `rm.watch`) counts those, and starts a thread that looks for new ones twice a
+    second until the query ends, so that later calls count all batches since. ``since_batch`` and
+    ``missed_batches`` say what is not counted.
 
     Parameters
     ----------
@@ -39,16 +42,23 @@ def metrics(query: StreamingQuery | Running) -> dict[str, Any]:
     dict
         Numbers, texts, lists and dicts only, so that it can be written as JSON:
 
-        batches
-            How many micro-batches the reports tell of.
+        batches, since_batch, missed_batches
+            How many micro-batches are counted; the number of the first (0 for the query's first,
+            more if it was first asked after it, or continues a checkpoint; None before the
+            first); and how many after it are not counted, as their reports were gone.
         rows, rows_per_second
-            Input rows, and how many went through per second of the batches' time. Time in which
-            the query waited for rows does not count; None before the first batch.
+            Input rows, and how many went through per second of the batches' time. Rows are
+            counted where they come into the first operators, after filters and each once. Time
+            in which the query waited for rows does not count; None before the first batch.
+        source_rows
+            Input rows as Spark's sources count them (``numInputRows``): before filters; rows of
+            a task that ran twice, or of a source that the plan reads twice, count twice.
         last_batch_seconds, median_batch_seconds, p95_batch_seconds
-            How long a batch took from end to end; None before the first.
+            How long a batch took from end to end, of the newest 2,000; None before the first.
         latency
             p50, p95 and p99 of the seconds from a row's arrival at the source to the end of its
-            batch, rows taken to arrive evenly between two batches; None before the first row.
+            batch, of the newest 2,000, rows taken to arrive evenly between two batches; None
+            before the first row.
         backlog
             Rows that the source held back in the newest batch; None where it does not say.
         state
@@ -99,40 +109,39 @@ def metrics(query: StreamingQuery | Running) -> dict[str, Any]:
             counts
                 Other counts of the operator, summed.
     """
-    found = reports.query_of(query, where="metrics").recentProgress
-    return summarise(reports.batches(found), reports.corrections_of(query))
+    recorder = recorder_of(reports.query_of(query, where="metrics"))
+    with recorder.lock:
+        recorder.look()
+        return summarise(recorder.log, reports.corrections_of(query))
 
 
-def summarise(
-    batches: Sequence[Batch], corrections: Sequence[dict[str, Any]] | None = None
-) -> dict[str, Any]:
-    """The metrics of these batches and corrections, which are in order."""
-    seconds = [batch["seconds"] for batch in batches]
-    rows = sum(batch["rows"] for batch in batches)
-    newest = batches[-1] if batches else {"backlog": None, "state": None}
+def summarise(log: Log, corrections: Sequence[dict[str, Any]] | None = None) -> dict[str, Any]:
+    """The metrics of a run's log and corrections."""
+    totals, recent = log.totals, list(log.recent)
+    seconds = [batch["seconds"] for batch in recent]
+    made = None
+    if corrections is not None:
+        answers = sum(one["rows"] for one in corrections)
+        at = corrections[-1]["at"] if corrections else None
+        made = {"count": len(corrections), "answers": answers, "at": at}
     return {
-        "batches": len(batches),
-        "rows": rows,
-        "rows_per_second": rows / sum(seconds) if sum(seconds) else None,
+        "batches": totals.batches,
+        "since_batch": totals.since if totals.batches else None,
+        "missed_batches": totals.missed,
+        "rows": totals.rows,
+        "source_rows": totals.source_rows,
+        "rows_per_second": totals.rows / totals.seconds if totals.seconds else None,
         "last_batch_seconds": seconds[-1] if seconds else None,
         "median_batch_seconds": statistics.median(seconds) if seconds else None,
         "p95_batch_seconds": float(np.percentile(seconds, 95)) if seconds else None,
-        "latency": latency(batches),
-        "backlog": newest["backlog"],
-        "state": newest["state"],
-        "corrections": None if corrections is None else _corrected(corrections),
+        "latency": latency(recent),
+        "backlog": totals.backlog,
+        "state": totals.state,
+        "corrections": made,
         "operators": {
-            key: operators.total([b["operators"][name] for b in batches if name in b["operators"]])
-            for name, key in keys(name for batch in batches for name in batch["operators"]).items()
+            key: operators.summary(totals.operators[name])
+            for name, key in keys(totals.operators).items()
         },
-    }
-
-
-def _corrected(corrections: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    return {
-        "count": len(corrections),
-        "answers": sum(made["rows"] for made in corrections),
-        "at": corrections[-1]["at"] if corrections else None,
     }
 
 

@@ -1,10 +1,10 @@
-"""One vocabulary for all operators: what one of them did in a batch, and over all batches.
+"""One vocabulary for all operators: what one of them did in a batch, and over many batches.
 
 Operators report in one of two forms. A stateless one has a report per task, whose fields are the
 vocabulary's own. A stateful one has a report per bucket: ``counts`` that are summed over buckets
 and batches, a ``state`` that is summed over the buckets of the newest batch, the bucket's
-``clock``, ``seconds``, and gauges, numbers beside these of which the smallest, mean and largest
-are kept. A count whose name is in the vocabulary takes its place there.
+``clock``, ``seconds``, and gauges, other numbers of which the smallest, mean and largest are kept.
+A count whose name is in the vocabulary takes its place there.
 """
 
 from __future__ import annotations
@@ -17,19 +17,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rivermouth.kernels.skew.hotspots import load_cv as kernel_load_cv
+from rivermouth.kernels.skew.hotspots import load_cv
 from rivermouth.kernels.table_join.map_sketch import PLACES, packed, unpacked
 from rivermouth.tables.cache.incremental import HELD
 
 Report = Mapping[str, Any]
-Moment = dict[str, Any]
+Record = dict[str, Any]
 
-#: counts that every operator has a place for
+#: counts that every operator has an entry for
 COUNTS = ("rows_in", "rows_out", "matched", "late", "future")
 _OWN = frozenset({"bucket", "counts", "state", "clock", "seconds"})
+_QUIET = 100  # batches after which a worker that was not heard of is taken to be gone
 
 
-def moment(tasks: Sequence[Report]) -> Moment:
+def record(tasks: Sequence[Report]) -> Record:
     """What an operator did in one batch, from the reports of its tasks.
 
     Returns
@@ -37,13 +38,15 @@ def moment(tasks: Sequence[Report]) -> Moment:
     dict
         ``counts`` (each of `COUNTS` that is known, and the operator's own), ``rejected`` by
         reason, ``seconds``, ``loads`` (rows per task or bucket), ``table``, ``cache``, ``sketch``
-        (as `kernels.table_join.map_sketch` packs it), ``routing``, ``state``, ``clock`` and
-        ``gauges``; the last seven None where there is nothing of the kind.
+        (as `map_sketch` packs it), ``routing``, ``state``, ``clock`` and ``gauges``; the last
+        seven None where there is nothing of the kind.
     """
     buckets = [bucket for task in tasks if "buckets" in task for bucket in task["buckets"]]
     plain = [task for task in tasks if "buckets" not in task]
+    known = ({name: task[name] for name in COUNTS if name in task} for task in plain)
+    clocks = [bucket["clock"] for bucket in buckets if bucket.get("clock") is not None]
     return {
-        "counts": _counts(plain, buckets),
+        "counts": _summed([*known, *(bucket.get("counts", {}) for bucket in buckets)]),
         "rejected": _summed(report.get("rejected", {}) for report in (*plain, *buckets)),
         "seconds": sum(report.get("seconds", 0.0) for report in (*plain, *buckets)),
         "loads": _loads(plain, buckets),
@@ -52,70 +55,77 @@ def moment(tasks: Sequence[Report]) -> Moment:
         "sketch": _sketch(plain),
         "routing": _routing(plain),
         "state": _summed(bucket.get("state") or {} for bucket in buckets) if buckets else None,
-        "clock": _clock(buckets),
+        "clock": min(clocks, default=None),  # what all buckets have passed
         "gauges": _gauges(buckets),
     }
 
 
-def total(moments: Sequence[Moment]) -> dict[str, Any]:
-    """What an operator did over these batches, which are in order; `metrics` says what it holds."""
-    counts = _summed(one["counts"] for one in moments)
-    loads: list[int] = next((one["loads"] for one in reversed(moments) if one["loads"]), [])
+def merged(total: Record | None, new: Record, batch: int) -> Record:
+    """The record of all batches so far and of `batch`, the one after them."""
+    if total is None:
+        total = dict.fromkeys(new) | {"counts": {}, "rejected": {}, "seconds": 0.0}
+    newest = {name: total[name] if value is None else value for name, value in new.items()}
+    return newest | {
+        "counts": _summed([total["counts"], new["counts"]]),
+        "rejected": _summed([total["rejected"], new["rejected"]]),
+        "seconds": total["seconds"] + new["seconds"],
+        "loads": new["loads"] or total["loads"] or [],
+        "cache": _merged_cache(total["cache"], new["cache"], batch),
+        "sketch": _merged_sketch(total["sketch"], new["sketch"]),
+        "gauges": {**(total["gauges"] or {}), **(new["gauges"] or {})} or None,
+    }
+
+
+def summary(total: Record) -> dict[str, Any]:
+    """A merged record in the words of `rm.metrics`, which says what it holds."""
+    counts = dict(total["counts"])
     known = {name: counts.pop(name, None) for name in COUNTS}
     rows_in, matched = known["rows_in"], known["matched"]
+    sketch = total["sketch"]
     return {
         **known,
         "unmatched": None if rows_in is None or matched is None else rows_in - matched,
-        "rejected": _summed(one["rejected"] for one in moments),
-        "seconds": sum(one["seconds"] for one in moments),
-        "rows_per_task": sorted(loads, reverse=True),
-        "load_cv": load_cv(loads),
-        "table": _newest(moments, "table"),
-        "cache": cache_of(moments),
-        "per_row": _per_row(moments),
-        "routing": _newest(moments, "routing"),
-        "state": _newest(moments, "state"),
-        "clock": _newest(moments, "clock"),
-        "gauges": _latest(one["gauges"] for one in moments),
+        "rejected": total["rejected"],
+        "seconds": total["seconds"],
+        "rows_per_task": sorted(total["loads"], reverse=True),
+        "load_cv": known_load_cv(total["loads"]),
+        "table": total["table"],
+        "cache": cache_summary(total["cache"]),
+        "per_row": None if sketch is None else unpacked(sketch["counts"]).tolist(),
+        "routing": total["routing"],
+        "state": total["state"],
+        "clock": total["clock"],
+        "gauges": total["gauges"],
         "counts": counts,
     }
 
 
-def load_cv(loads: Sequence[float]) -> float | None:
+def known_load_cv(loads: Sequence[float]) -> float | None:
     """The coefficient of variation of a load; None where there are fewer than two, or nothing."""
-    return kernel_load_cv(loads) if len(loads) > 1 and any(loads) else None
+    return load_cv(loads) if len(loads) > 1 and any(loads) else None
 
 
-def cache_of(moments: Iterable[Moment]) -> dict[str, Any] | None:
-    """What the workers' caches did in these batches, and what they hold after them."""
-    caches = [one["cache"] for one in moments if one["cache"]]
-    if not caches:
+def cache_summary(cache: Record | None) -> dict[str, Any] | None:
+    """What the workers' caches did, and what they hold."""
+    if cache is None:
         return None
-    done = _summed(cache["done"] for cache in caches)
-    newest: dict[str, Mapping[str, int]] = {}
-    for cache in caches:
-        newest.update(cache["held"])
-    held = {name: sum(one[name] for one in newest.values()) for name in HELD}
-    # a history that was written before does not know who did what
-    by_worker = [cache["done_by"] for cache in caches if "done_by" in cache]
-    each = {
-        worker: {**last, "hit_ratio": _hit_ratio(_summed(one.get(worker, {}) for one in by_worker))}
-        for worker, last in newest.items()
-    }
+    workers = cache["workers"].items()
     return {
-        **done, **held, "workers": len(newest), "hit_ratio": _hit_ratio(done), "per_worker": each
-    }  # fmt: skip
+        **cache["counts"],
+        **{name: sum(one["held"][name] for _, one in workers) for name in HELD},
+        "workers": len(workers),
+        "hit_ratio": _hit_ratio(cache["counts"]),
+        "per_worker": {
+            worker: {**one["held"], "hit_ratio": _hit_ratio(one["counts"])}
+            for worker, one in workers
+        },
+    }
 
 
-def _hit_ratio(done: Mapping[str, int]) -> float | None:
-    hits = done.get("hits", 0) + done.get("negative_hits", 0)
-    asked = hits + done.get("misses", 0)
-    return hits / asked if asked else None
-
-
-def _counts(plain: Sequence[Report], buckets: Sequence[Report]) -> dict[str, Any]:
-    own = [{name: task[name] for name in COUNTS if name in task} for task in plain]
-    return _summed([*own, *(bucket.get("counts", {}) for bucket in buckets)])
+def _hit_ratio(counts: Mapping[str, int]) -> float | None:
+    hits = counts.get("hits", 0) + counts.get("negative_hits", 0)
+    lookups = hits + counts.get("misses", 0)
+    return hits / lookups if lookups else None
 
 
 def _loads(plain: Sequence[Report], buckets: Sequence[Report]) -> list[int]:
@@ -148,57 +158,55 @@ def _routing(tasks: Sequence[Report]) -> dict[str, Any] | None:
     for task in routed:
         rows[task["routing"]["partition"]] += task["rows_in"]
     del newest["partition"]
-    return {**newest, "rows_per_partition": rows, "load_cv": load_cv(rows)}
+    return {**newest, "rows_per_partition": rows, "load_cv": known_load_cv(rows)}
 
 
-def _cache(tasks: Sequence[Report]) -> dict[str, Any] | None:
-    """What was done, by all and by each worker, and what each held when its last task ended."""
+def _cache(tasks: Sequence[Report]) -> Record | None:
+    """Counts of all workers and of each, and what each held when its last task ended."""
     caches = [task["cache"] for task in tasks if "cache" in task]
     if not caches:
         return None
-    done: dict[str, dict[str, Any]] = {}
+    workers: dict[str, Any] = {}
     for cache in caches:
+        before = workers.get(cache["worker"], {"counts": {}})["counts"]
         counts = {name: cache[name] for name in cache.keys() - {"worker", *HELD}}
-        done[cache["worker"]] = _summed([done.get(cache["worker"], {}), counts])
-    held = {cache["worker"]: {name: cache[name] for name in HELD} for cache in caches}
-    return {"done": _summed(done.values()), "done_by": done, "held": held}
+        held = {name: cache[name] for name in HELD}
+        workers[cache["worker"]] = {"counts": _summed([before, counts]), "held": held}
+    return {"counts": _summed(one["counts"] for one in workers.values()), "workers": workers}
 
 
-def _sketch(tasks: Sequence[Report]) -> dict[str, Any] | None:
+def _merged_cache(total: Record | None, new: Record | None, batch: int) -> Record | None:
+    old = total or {"counts": {}, "workers": {}}
+    if new is None:
+        return total
+    workers = {name: one for name, one in old["workers"].items() if batch - one["batch"] < _QUIET}
+    for name, one in new["workers"].items():
+        before = workers.get(name, {"counts": {}})["counts"]
+        workers[name] = {**one, "counts": _summed([before, one["counts"]]), "batch": batch}
+    return {"counts": _summed([old["counts"], new["counts"]]), "workers": workers}
+
+
+def _sketch(tasks: Sequence[Report]) -> Record | None:
     """The tasks' counts per row together, and some places of each."""
     found = [task["sketch"] for task in tasks if "sketch" in task]
-    counts = added([sketch["counts"] for sketch in found])
-    if counts is None:
+    if not found:
         return None
     each = max(1, PLACES // len(found))
     places = [place for sketch in found for place in sketch["places"][:each]]
-    return {"counts": packed(counts), "places": places}
+    return {"counts": _added([sketch["counts"] for sketch in found]), "places": places}
 
 
-def _per_row(moments: Sequence[Moment]) -> list[int] | None:
+def _merged_sketch(total: Record | None, new: Record | None) -> Record | None:
     """Matches per row of the table, since it last changed its number of rows."""
-    counts = added([one["sketch"]["counts"] for one in moments if one["sketch"]])
-    return None if counts is None else counts.tolist()
+    if total is None or new is None:
+        return new or total
+    return {**new, "counts": _added([total["counts"], new["counts"]])}
 
 
-def added(texts: Sequence[str]) -> npt.NDArray[np.int64] | None:
+def _added(texts: Sequence[str]) -> str:
     """The sum of packed counts, of those that are as many as the last."""
-    total: npt.NDArray[np.int64] | None = None
-    for text in reversed(texts):
-        counts = unpacked(text)
-        if total is None:
-            total = counts
-        elif len(counts) == len(total):
-            total += counts
-        else:
-            break
-    return total
-
-
-def _clock(buckets: Iterable[Report]) -> int | None:
-    """The slowest bucket's: what all of them have passed."""
-    clocks = [bucket["clock"] for bucket in buckets if bucket.get("clock") is not None]
-    return min(clocks, default=None)
+    counts: list[npt.NDArray[np.int64]] = [unpacked(text) for text in texts]
+    return packed(np.sum([one for one in counts if len(one) == len(counts[-1])], axis=0))
 
 
 def _gauges(buckets: Iterable[Report]) -> dict[str, dict[str, float]] | None:
@@ -212,18 +220,6 @@ def _gauges(buckets: Iterable[Report]) -> dict[str, dict[str, float]] | None:
         for name, of in found.items()
     }
     return gauges or None
-
-
-def _newest(moments: Sequence[Moment], name: str) -> Any:
-    return next((one[name] for one in reversed(moments) if one[name] is not None), None)
-
-
-def _latest(gauges: Iterable[Mapping[str, Any] | None]) -> dict[str, Any] | None:
-    """The newest of each: an operator need not have news of all in every batch."""
-    found: dict[str, Any] = {}
-    for one in gauges:
-        found.update(one or {})
-    return found or None
 
 
 def _summed(counts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:

@@ -1,102 +1,169 @@
-"""Metrics as Prometheus text, for those who gather numbers of many programs in one place."""
+"""Metrics for Prometheus: counters over a query's life, and gauges of its newest batch.
+
+A counter of a query goes on when the query is started again from its checkpoint: it is the sum
+over the query's runs.
+"""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from prometheus_client import generate_latest
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from rivermouth.observe.metrics import metrics
+from rivermouth.observe.reports import query_of
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
 
 Metrics = Mapping[str, Any]
-Sample = tuple[str, dict[str, str], float]
+#: by a query's name and id the metrics of its runs, the newest last
+Queries = Mapping[tuple[str, str], Sequence[Metrics]]
 
-_SUMMED = ("rows_in", "rows_out", "matched", "unmatched", "late", "future", "seconds")
-_QUERY_GAUGES = ("rows_per_second", "last_batch_seconds", "backlog")
-#: which of a table's and a cache's numbers only grow
-_TABLE = ("rows", "version", "age_seconds", "load_seconds")
-_HELD = frozenset({"entries", "rows", "bytes", "workers", "hit_ratio"})
+_QUERY_COUNTERS = {
+    "batches": "Micro-batches that are counted",
+    "missed_batches": "Micro-batches that are not counted, as their reports were gone",
+    "rows": "Input rows, each once",
+    "source_rows": "Input rows as Spark's sources count them",
+}
+_QUERY_GAUGES = {
+    "rows_per_second": "Input rows per second of the batches' time",
+    "last_batch_seconds": "Duration of the newest micro-batch",
+    "backlog": "Rows that the source has not given yet",
+}
+_COUNTERS = {
+    "rows_in": "Rows that came into the operator",
+    "rows_out": "Rows that the operator emitted",
+    "matched": "Input rows with at least one match",
+    "unmatched": "Input rows without a match",
+    "late": "Input rows behind the operator's watermark",
+    "future": "Input rows too far ahead of the wall clock",
+    "seconds": "Time in the operator's own code, summed over tasks",
+}
+_TABLE_GAUGES = {
+    "rows": "Rows of the table",
+    "version": "Version of the table",
+    "age_seconds": "Age of the table at the newest micro-batch",
+    "load_seconds": "Time to read and index the table",
+}
+_CACHE_GAUGES = frozenset({"entries", "rows", "bytes", "workers", "hit_ratio"})
 
 
-def text(numbers: Metrics, *, query: str) -> str:
-    """The metrics of a query, one sample a line; `query` tells it from others.
+@dataclass(frozen=True)
+class _Sample:
+    name: str
+    about: str
+    value: float
+    labels: Mapping[str, str] = field(default_factory=dict)
+    is_counter: bool = False
+
+
+@dataclass(frozen=True)
+class QueryCollector(Collector):
+    """What a registry of `prometheus_client` asks: the metrics of queries at this moment."""
+
+    queries: Callable[[], Queries]
+
+    def collect(self) -> Iterable[Metric]:
+        """One family per metric, with a sample per query, operator and so on."""
+        families: dict[str, CounterMetricFamily | GaugeMetricFamily] = {}
+        for (name, query_id), runs in self.queries().items():
+            for sample in _summed(runs):
+                labels = {"query": name, "query_id": query_id, **sample.labels}
+                make = CounterMetricFamily if sample.is_counter else GaugeMetricFamily
+                family = families.get(sample.name) or make(
+                    f"rivermouth_{sample.name}", f"{sample.about}.", labels=list(labels)
+                )
+                families[sample.name] = family
+                family.add_metric(list(labels.values()), sample.value)
+        return families.values()
+
+
+def collector(*queries: StreamingQuery) -> QueryCollector:
+    """A collector of running queries, for a registry of your own.
 
     Examples
     --------
-    >>> print(text({"batches": 2, "rows": 10, "operators": {}}, query="taxis"), end="")
-    # TYPE rivermouth_batches counter
-    rivermouth_batches{query="taxis"} 2
-    # TYPE rivermouth_rows counter
-    rivermouth_rows{query="taxis"} 10
+    >>> prometheus_client.REGISTRY.register(collector(query))  # doctest: +SKIP
     """
-    return together([(query, numbers)])
+    started = [query_of(query, where="prometheus.collector") for query in queries]
+    named = {(query.name or str(query.id), str(query.id)): query for query in started}
+    return QueryCollector(lambda: {of: [metrics(query)] for of, query in named.items()})
 
 
-def together(runs: Iterable[tuple[str, Metrics]]) -> str:
-    """The metrics of several queries; samples of one name stand together, as the format asks."""
-    lines: dict[str, list[str]] = {}
-    kinds: dict[str, str] = {}
-    for query, numbers in runs:
-        for kind, (name, labels, value) in _samples(numbers):
-            kinds[name] = kind
-            lines.setdefault(name, []).append(_line(name, {"query": query, **labels}, value))
-    return "".join(f"# TYPE {name} {kinds[name]}\n" + "".join(own) for name, own in lines.items())
+def text(queries: Queries) -> bytes:
+    """The metrics of queries in Prometheus' text format."""
+    return generate_latest(QueryCollector(lambda: queries))
 
 
-def _samples(numbers: Metrics) -> Iterator[tuple[str, Sample]]:
-    for name in ("batches", "rows"):
-        yield "counter", (f"rivermouth_{name}", {}, numbers[name])
-    for name in _QUERY_GAUGES:
-        if numbers.get(name) is not None:
-            yield "gauge", (f"rivermouth_{name}", {}, numbers[name])
-    for quantile, seconds in (numbers.get("latency") or {}).items():
-        labels = {"quantile": f"0.{quantile[1:]}"}
-        yield "gauge", ("rivermouth_latency_seconds", labels, seconds)
-    for name, value in (numbers.get("state") or {}).items():
-        yield "gauge", (f"rivermouth_state_{name}", {}, value)
-    for name in ("count", "answers") if numbers.get("corrections") else ():
-        yield "counter", (f"rivermouth_corrections_{name}", {}, numbers["corrections"][name])
+def _summed(runs: Sequence[Metrics]) -> Iterable[_Sample]:
+    """The newest run's samples; counters with those of the runs before."""
+    found: dict[tuple[str, tuple[str, ...]], _Sample] = {}
+    for numbers in runs:
+        found = {key: sample for key, sample in found.items() if sample.is_counter}
+        for sample in _samples(numbers):
+            key = (sample.name, tuple(sample.labels.values()))
+            before = found[key].value if key in found else 0
+            found[key] = replace(sample, value=before + sample.value)
+    return found.values()
+
+
+def _samples(numbers: Metrics) -> Iterator[_Sample]:
+    for name, about in _QUERY_COUNTERS.items():
+        yield _counter(name, about, numbers[name])
+    if made := numbers["corrections"]:
+        yield _counter("corrections", "Corrections of an exact aggregation", made["count"])
+        yield _counter("corrected_answers", "Answers that corrections wrote", made["answers"])
+    for name, about in _QUERY_GAUGES.items():
+        if numbers[name] is not None:
+            yield _Sample(name, about, numbers[name])
+    for quantile, seconds in (numbers["latency"] or {}).items():
+        about = "Estimated time from a row's arrival to the end of its micro-batch"
+        yield _Sample("latency_seconds", about, seconds, {"quantile": f"0.{quantile[1:]}"})
+    for name, value in (numbers["state"] or {}).items():
+        yield _Sample(f"state_{name}", f"State stores of the query: {name}", value)
     for operator, entries in numbers["operators"].items():
-        for kind, (name, labels, value) in _of_operator(entries):
-            yield kind, (f"rivermouth_operator_{name}", {"operator": operator, **labels}, value)
+        for sample in _of_operator(entries):
+            labels = {"operator": operator, **sample.labels}
+            yield replace(sample, name=f"operator_{sample.name}", labels=labels)
 
 
-def _of_operator(entries: Metrics) -> Iterator[tuple[str, Sample]]:
-    for name in _SUMMED:
+def _of_operator(entries: Metrics) -> Iterator[_Sample]:
+    for name, about in _COUNTERS.items():
         if entries[name] is not None:
-            yield "counter", (name, {}, entries[name])
+            yield _counter(name, about, entries[name])
     for reason, count in entries["rejected"].items():
-        yield "counter", ("rejected", {"reason": reason}, count)
+        about = "Input rows that could not take part, by reason"
+        yield _counter("rejected", about, count, reason=reason)
     for name, count in entries["counts"].items():
-        yield "counter", ("count", {"name": name}, count)
+        if name.endswith("_us"):
+            name, count = f"{name.removesuffix('_us')}_seconds", count / 1e6
+        yield _counter(name, f"Count of the operator: {name}", count)
     if entries["load_cv"] is not None:
-        yield "gauge", ("load_cv", {}, entries["load_cv"])
-    for name in _TABLE if entries["table"] else ():
-        yield "gauge", (f"table_{name}", {}, entries["table"][name])
+        about = "Coefficient of variation of rows per task in the newest micro-batch"
+        yield _Sample("load_cv", about, entries["load_cv"])
+    for name, about in _TABLE_GAUGES.items() if entries["table"] else ():
+        yield _Sample(f"table_{name}", about, entries["table"][name])
     cache = dict(entries["cache"] or {})
     for worker, held in cache.pop("per_worker", {}).items():
         for name, value in held.items():
             if value is not None:
-                yield "gauge", (f"cache_worker_{name}", {"worker": worker}, value)
+                about = f"Cache of a worker: {name}"
+                yield _Sample(f"cache_worker_{name}", about, value, {"worker": worker})
     for name, value in cache.items():
         if value is not None:
-            yield "gauge" if name in _HELD else "counter", (f"cache_{name}", {}, value)
+            about, is_counter = f"Caches of all workers: {name}", name not in _CACHE_GAUGES
+            yield _Sample(f"cache_{name}", about, value, is_counter=is_counter)
     for name, value in (entries["state"] or {}).items():
-        yield "gauge", ("state", {"name": name}, value)
+        yield _Sample(f"state_{name}", f"State of the operator: {name}", value)
     for name, values in (entries["gauges"] or {}).items():
-        for which, value in values.items():
-            yield "gauge", ("gauge", {"name": name, "over": which}, value)
+        for over, value in values.items():
+            yield _Sample(name, f"Over the operator's buckets: {name}", value, {"over": over})
 
 
-def _line(name: str, labels: Mapping[str, str], value: float) -> str:
-    inside = ",".join(f'{key}="{_escaped(label)}"' for key, label in labels.items())
-    return f"{name}{{{inside}}} {value}\n"
-
-
-def _escaped(label: str) -> str:
-    r"""A label's value as the format asks.
-
-    Examples
-    --------
-    >>> print(_escaped('a "b"\n'))
-    a \"b\"\n
-    """
-    return re.sub(r'[\\"]', r"\\\g<0>", label).replace("\n", r"\n")
+def _counter(name: str, about: str, value: float, **labels: str) -> _Sample:
+    return _Sample(name, about, value, labels, is_counter=True)

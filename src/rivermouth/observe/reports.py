@@ -1,7 +1,7 @@
 """Progress reports, as Spark gives them in several forms, as one plain record per micro-batch.
 
-A record holds numbers, texts, lists and dicts only: it is what the history file keeps, and all
-that `metrics`, the page and the plots are made of.
+A record holds numbers, texts, lists and dicts only: the history file keeps it, and `metrics`, the
+page and the plots are made of nothing else.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from rivermouth.errors import DefinitionError
 from rivermouth.observe import operators
+from rivermouth.observe.log import Batch
 from rivermouth.spark.engines.stateless import PREFIX, REPORTS
 from rivermouth.spark.exact.job import Running
 
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 Progress = Mapping[str, Any]
-Batch = dict[str, Any]
 
 #: what Spark's sources call the rows that they know of and have not given yet
 _BACKLOG = "maxOffsetsBehindLatest"
@@ -47,22 +47,15 @@ def corrections_of(given: Any) -> list[dict[str, Any]] | None:
     return [asdict(made) for made in given.corrections()]
 
 
-def batches(reports: Iterable[Progress]) -> list[Batch]:
-    """One record per batch that ran: a waiting query reports, too, under the next batch's number.
+def ran(report: Progress) -> bool:
+    """Whether this reports a batch: a waiting query reports, too, under the next batch's number.
 
     Examples
     --------
-    >>> waiting = {"batchId": 1, "sources": [], "durationMs": {"latestOffset": 2}}
-    >>> ran(waiting)
+    >>> ran({"batchId": 1, "sources": [], "durationMs": {"latestOffset": 2}})
     False
     """
-    newest = {report["batchId"]: report for report in reports if ran(report)}
-    return [batch(report) for report in newest.values()]
-
-
-def ran(report: Progress) -> bool:
-    """Whether this reports a batch, and not that there was none."""
-    return bool(_rows(report)) or "addBatch" in report["durationMs"]
+    return bool(_source_rows(report)) or "addBatch" in report["durationMs"]
 
 
 def batch(report: Progress) -> Batch:
@@ -71,30 +64,33 @@ def batch(report: Progress) -> Batch:
     Returns
     -------
     dict
-        ``batch`` its number, ``at`` when it began (ISO 8601, UTC), ``seconds`` how long it took
-        and ``work_seconds`` how much of that the rows took, ``rows`` that came in, ``backlog``
-        (rows that the source still holds, None where it does not say), ``state`` as Spark counts
-        it (None without any), and ``operators``: by the name in ``observedMetrics``, each as
-        `operators.moment` has it.
+        ``batch`` its number, ``at`` when it began (ISO 8601, UTC), ``seconds`` how long it took,
+        ``source_rows`` as Spark's sources count them, ``rows`` that came in (those of the
+        operator, if there is only one: sources count the rows of a task that ran twice twice),
+        ``backlog`` (rows that the source still holds, None where it does not say), ``state`` as
+        Spark counts it (None without any), and ``operators``: by the name in
+        ``observedMetrics``, each as `operators.record` has it.
     """
-    observed = report["observedMetrics"]
+    found = {
+        name: operators.record(_tasks(row))
+        for name, row in report["observedMetrics"].items()
+        if name.startswith(f"{PREFIX}.")
+    }
+    source_rows = _source_rows(report)
+    taken = [record["counts"].get("rows_in", 0) for record in found.values()]
     return {
         "batch": report["batchId"],
         "at": report["timestamp"],
         "seconds": report["batchDuration"] / 1000,
-        "work_seconds": report["durationMs"].get("addBatch", 0) / 1000,
-        "rows": _rows(report),
+        "source_rows": source_rows,
+        "rows": taken[0] if len(taken) == 1 else source_rows,
         "backlog": _backlog(report["sources"]),
         "state": _state(report["stateOperators"]),
-        "operators": {
-            name: operators.moment(_tasks(row))
-            for name, row in observed.items()
-            if name.startswith(f"{PREFIX}.")
-        },
+        "operators": found,
     }
 
 
-def _rows(report: Progress) -> int:
+def _source_rows(report: Progress) -> int:
     """Input rows; their sum over the sources is not in the reports of Spark Connect."""
     return sum(source["numInputRows"] for source in report["sources"])
 

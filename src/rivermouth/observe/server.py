@@ -19,7 +19,7 @@ from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from rivermouth.errors import DefinitionError
-from rivermouth.observe.runs import Runs
+from rivermouth.observe.run_api import RunApi
 
 _PAGE = files("rivermouth.observe") / "page"
 _TYPES = {
@@ -46,7 +46,7 @@ class Server:
     """The page over the histories at `place`, until `stop`."""
 
     def __init__(self, place: Path, *, host: str = "127.0.0.1", port: int = 0) -> None:
-        runs = Runs(place)
+        runs = RunApi(place)
         try:
             self._server = _Listening((host, port), _handler(runs, host))
         except OSError as error:
@@ -90,7 +90,7 @@ class _Listening(ThreadingHTTPServer):
         """A client that went away is no news."""
 
 
-def _handler(runs: Runs, host: str) -> type[BaseHTTPRequestHandler]:
+def _handler(runs: RunApi, host: str) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
         server_version, sys_version = "rivermouth", ""
@@ -160,7 +160,7 @@ def _address_holds(text: str, holds: Callable[[Any], bool]) -> bool:
         return False
 
 
-def _find(runs: Runs, target: str) -> Found | None:
+def _find(runs: RunApi, target: str) -> Found | None:
     """What is at this address: its type and its bytes."""
     url = urlsplit(target)
     parts = [unquote(part) for part in url.path.split("/")[1:]]

@@ -36,10 +36,10 @@ def of_operator(observed_as: str) -> dict[str, Any] | None:
     columns = [rows.column(name).combine_chunks() for name in places]
     shapes = (from_xy(*columns) if len(places) == 2 else from_wkb(columns[0])).as_shapes
     labels = [None] * len(shapes) if label is None else rows.column(label).to_pylist()
-    return {"operator": observed_as, **drawn(shapes, labels)}
+    return {"operator": observed_as, **outlines(shapes, labels)}
 
 
-def drawn(shapes: Shapes, labels: list[Any]) -> dict[str, Any]:
+def outlines(shapes: Shapes, labels: list[Any]) -> dict[str, Any]:
     """Shapes as numbers that a browser can draw.
 
     Returns
@@ -52,7 +52,7 @@ def drawn(shapes: Shapes, labels: list[Any]) -> dict[str, Any]:
 
     Examples
     --------
-    >>> square = drawn(np.array([shapely.box(0, 0, 4, 2), None]), ["a", None])
+    >>> square = outlines(np.array([shapely.box(0, 0, 4, 2), None]), ["a", None])
     >>> square["bounds"], square["rings"][0], square["labels"]
     ([0.0, 0.0, 4.0, 2.0], [[8192, 0, 8192, 4096, 0, 4096, 0, 0]], ['a', None])
     """

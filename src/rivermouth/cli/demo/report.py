@@ -17,7 +17,7 @@ import rivermouth as rm
 from rivermouth.cli.demo.story import Story
 from rivermouth.cli.demo.summary import Outcome, summarise
 from rivermouth.errors import SessionError
-from rivermouth.observe.still import still
+from rivermouth.observe.static_report import static_report
 from rivermouth.testing.city import City
 
 HISTORY = "history"  # the folder of the queries' histories
@@ -34,7 +34,7 @@ def report(outcome: Outcome, told: Story, out: Path, console: Console) -> None:
     pq.write_table(outcome.placed.sort_by("at"), out / "placed.parquet")
     pq.write_table(outcome.offers.sort_by("at"), out / "offers.parquet")
     pq.write_table(outcome.earnings.sort_by("window_start"), out / "earnings.parquet")
-    (out / "report.html").write_text(still(out / HISTORY, summary=summary))
+    (out / "report.html").write_text(static_report(out / HISTORY, summary=summary))
     console.print(f"\nReport: {out / 'report.html'} (opens without a network)")
     try:
         draw(outcome.placed, told.city, told.title, out / "map.png")

@@ -12,7 +12,7 @@ import shapely
 
 from rivermouth.cli.demo.queries import DELTA, EPS
 from rivermouth.cli.demo.story import Story
-from rivermouth.observe.still import rows
+from rivermouth.observe.static_report import rows
 
 _TOP = 8  # rows of a table
 _WINDOW = ("district", "window_start")

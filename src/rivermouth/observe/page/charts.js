@@ -2,7 +2,7 @@
 "use strict";
 
 rivermouth.charts = (() => {
-  const { words } = rivermouth;
+  const { format } = rivermouth;
   const HEIGHT = 165;
   const SHORTEST = 10; // seconds that a chart shows at least
   const drawn = new Map(); // host -> Map(id -> { key, figure, note, plot })
@@ -12,14 +12,14 @@ rivermouth.charts = (() => {
 
   const OF_QUERY = [
     {
-      id: "throughput", title: "Throughput", unit: words.compact, suffix: " rows/s",
+      id: "throughput", title: "Throughput", unit: format.compact, suffix: " rows/s",
       lines: [
         ["processed", "a", (b) => perSecond(b.rows, b.seconds)],
         ["arrived", "b", (b, before) => perSecond(b.rows, gap(b, before))],
       ],
     },
     {
-      id: "latency", title: "Batch time and latency", unit: words.seconds,
+      id: "latency", title: "Batch time and latency", unit: format.seconds,
       lines: [
         ["batch", "a", (b) => b.seconds],
         ["median row", "b", (b) => (b.rows ? b.seconds + b.wait / 2 : null)],
@@ -27,14 +27,14 @@ rivermouth.charts = (() => {
       ],
     },
     {
-      id: "state", title: "State", unit: words.bytes,
+      id: "state", title: "State", unit: format.bytes,
       lines: [["all operators", "a", (b) => b.state?.bytes]],
     },
   ];
 
   const OF_CORRECTIONS = [
     {
-      id: "corrections", title: "Answers by corrections", unit: words.compact,
+      id: "corrections", title: "Answers by corrections", unit: format.compact,
       lines: [
         ["so far", "a", (c) => c.together],
         ["this correction", "b", (c) => c.answers],
@@ -44,7 +44,7 @@ rivermouth.charts = (() => {
 
   const OF_OPERATOR = [
     {
-      id: "outcome", title: "Rows per batch", unit: words.compact,
+      id: "outcome", title: "Rows per batch", unit: format.compact,
       lines: [
         ["in", "a", (o) => o.rows_in],
         ["matched", "d", (o) => o.matched],
@@ -52,46 +52,46 @@ rivermouth.charts = (() => {
       ],
     },
     {
-      id: "trouble", title: "Late and rejected, per batch", unit: words.compact,
+      id: "trouble", title: "Late and rejected, per batch", unit: format.compact,
       lines: [
         ["late", "b", (o) => o.late],
         ["future", "c", (o) => o.future],
         ["rejected", "a", (o) => o.rejected],
       ],
     },
-    { id: "skew", title: "Skew of the partitions (load CV)", unit: words.ratio, lines: [["load CV", "a", (o) => o.load_cv]] },
+    { id: "skew", title: "Skew of the partitions (load CV)", unit: format.ratio, lines: [["load CV", "a", (o) => o.load_cv]] },
     {
-      id: "routing", title: "Routing by hotspots (load CV)", unit: words.ratio,
+      id: "routing", title: "Routing by hotspots (load CV)", unit: format.ratio,
       lines: [
         ["this batch", "a", (o) => o.routing?.load_cv],
         ["cycle before", "b", (o) => o.routing?.cycle_load_cv],
       ],
     },
-    { id: "hits", title: "Found in the cache", unit: words.percent, lines: [["hits", "a", (o) => o.hit_ratio]] },
-    { id: "age", title: "Age of the table", unit: words.seconds, lines: [["age", "a", (o) => o.age]] },
+    { id: "hits", title: "Found in the cache", unit: format.percent, lines: [["hits", "a", (o) => o.hit_ratio]] },
+    { id: "age", title: "Age of the table", unit: format.seconds, lines: [["age", "a", (o) => o.age]] },
     {
-      id: "coverage", title: "Coverage of early answers", unit: words.percent, close: true,
+      id: "coverage", title: "Coverage of early answers", unit: format.percent, close: true,
       lines: [
         ["coverage", "a", (o) => o.gauges.settled_coverage],
         ["promised", "b", (o) => o.gauges.wanted],
       ],
     },
     {
-      id: "slack", title: "Buffer K and wait for an answer", unit: words.seconds,
+      id: "slack", title: "Buffer K and wait for an answer", unit: format.seconds,
       lines: [
         ["K", "a", (o) => o.gauges.slack],
         ["answer after window", "b", (o) => (o.rows_out && o.latency_us != null ? o.latency_us / o.rows_out / 1e6 : null)],
       ],
     },
     {
-      id: "answers", title: "Early answers checked, per batch", unit: words.compact,
+      id: "answers", title: "Early answers checked, per batch", unit: format.compact,
       lines: [
         ["checked", "a", (o) => o.answers_checked],
         ["error of eps or more", "b", (o) => o.answers_above],
       ],
     },
     {
-      id: "held", title: "Held in the operator's state", unit: words.compact,
+      id: "held", title: "Held in the operator's state", unit: format.compact,
       lines: [
         ["rows", "a", (o) => o.state?.rows],
         ["left rows", "a", (o) => o.state?.left_rows],
@@ -123,9 +123,9 @@ rivermouth.charts = (() => {
   }
 
   function add(known, host, chart) {
-    const note = words.element("span");
-    const figure = words.element("figure", { class: "chart", id: `chart-${chart.id}` },
-      words.element("figcaption", {}, chart.title, note));
+    const note = format.element("span");
+    const figure = format.element("figure", { class: "chart", id: `chart-${chart.id}` },
+      format.element("figcaption", {}, chart.title, note));
     host.append(figure);
     const own = { key: chart.key, figure, note, plot: plotted(chart, figure) };
     known.set(chart.id, own);
@@ -155,7 +155,7 @@ rivermouth.charts = (() => {
     new Date(seconds * 1000).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit", second: exact ? "2-digit" : undefined });
 
   function plotted(chart, figure) {
-    const axis = { stroke: words.colour("soft"), grid: { stroke: words.colour("grid"), width: 1 }, ticks: { show: false }, font: "11px system-ui, sans-serif" };
+    const axis = { stroke: format.colour("soft"), grid: { stroke: format.colour("grid"), width: 1 }, ticks: { show: false }, font: "11px system-ui, sans-serif" };
     return new uPlot(
       {
         width: Math.max(200, figure.clientWidth - 24),
@@ -166,7 +166,7 @@ rivermouth.charts = (() => {
         series: [
           { label: "at", value: (plot, x) => clock(x ?? plot.data[0].at(-1), true) },
           ...chart.lines.map(([label, colour]) => ({
-            label, stroke: words.colour(colour), width: 1.8, spanGaps: true,
+            label, stroke: format.colour(colour), width: 1.8, spanGaps: true,
             points: { show: chart.data[0].length < 3 },
             // without a cursor: the newest
             value: (plot, y, line, place) => chart.unit(place == null ? plot.data[line].findLast((one) => one != null) : y),

@@ -2,8 +2,8 @@
 "use strict";
 
 (() => {
-  const { words, source, charts, map, panels } = rivermouth;
-  const { at } = words;
+  const { format, api, charts, map, panels } = rivermouth;
+  const { byId } = format;
   const PAUSE = 1000;
   const MOST = 2000; // batches that are kept
 
@@ -11,12 +11,12 @@
   rivermouth.state = state;
 
   async function look() {
-    const runs = await source.runs();
+    const runs = await api.runs();
     if (!runs.length) return panels.showStatus("waiting");
     if (!runs.some((run) => run.key === state.key)) choose(runs[0].key);
-    panels.fill(at("run"), runs.map((run) => [run.key, titled(run)]), state.key);
+    panels.fill(byId("run"), runs.map((run) => [run.key, titled(run)]), state.key);
     const key = state.key;
-    const page = await source.run(key, state.seen);
+    const page = await api.run(key, state.seen);
     if (key !== state.key) return; // another was chosen meanwhile
     take(page);
     await fetchShapes();
@@ -29,7 +29,7 @@
   };
 
   function take(page) {
-    if (page.seen < state.seen || source.isStill) state.batches = [];
+    if (page.seen < state.seen || api.isStatic) state.batches = [];
     state.batches = [...state.batches, ...page.batches].slice(-MOST);
     state.seen = page.seen;
     state.page = page;
@@ -46,7 +46,7 @@
     if (!name) return;
     const version = state.page.metrics.operators[name].table?.version ?? 0;
     if (state.shapes[name]?.version === version) return;
-    state.shapes[name] = { version, shapes: await source.shapes(state.key, name) };
+    state.shapes[name] = { version, shapes: await api.shapes(state.key, name) };
   }
 
   /* Whose map is shown: the chosen operator's, or else the first that has one. */
@@ -65,29 +65,32 @@
     const { page } = state;
     if (!page) return;
     panels.showStatus(page.run.status);
-    at("title").textContent = `Run ${page.run.name ?? page.run.key}`;
-    document.title = `${page.run.name ?? "rivermouth"} · ${words.compact(page.metrics.rows)} rows`;
-    at("failure").hidden = !page.failure;
-    if (at("failure").textContent !== (page.failure ?? "")) at("failure").textContent = page.failure ?? "";
-    at("kept").textContent = `${words.count(page.metrics.batches)} batches`;
+    byId("title").textContent = `Run ${page.run.name ?? page.run.key}`;
+    document.title = `${page.run.name ?? "Monitoring"} · ${format.compact(page.metrics.rows)} rows`;
+    byId("failure").hidden = !page.failure;
+    if (byId("failure").textContent !== (page.failure ?? "")) byId("failure").textContent = page.failure ?? "";
+    byId("counted").textContent = counted(page.metrics);
     panels.showTiles(page.metrics);
     panels.showAdvice(page.advice);
-    charts.draw(at("query-charts"), charts.OF_QUERY, shown());
-    charts.draw(at("correction-charts"), charts.OF_CORRECTIONS, page.corrections);
+    charts.draw(byId("query-charts"), charts.OF_QUERY, shown());
+    charts.draw(byId("correction-charts"), charts.OF_CORRECTIONS, page.corrections);
     showOperator();
     showMap();
   }
 
+  const counted = ({ batches, since_batch: since, missed_batches: missed }) =>
+    `${format.count(batches)} batches${since ? ` since batch ${since}` : ""}${missed ? `, without ${format.count(missed)} whose reports were gone` : ""}`;
+
   function showOperator() {
     const names = Object.keys(state.page.metrics.operators);
-    at("operator-section").hidden = !names.length;
+    byId("operator-section").hidden = !names.length;
     if (!names.length) return;
     if (!names.includes(state.operator)) state.operator = names[0];
-    panels.fill(at("operator"), names.map((name) => [name, name]), state.operator);
+    panels.fill(byId("operator"), names.map((name) => [name, name]), state.operator);
     const operator = state.page.metrics.operators[state.operator];
     const own = shown().filter((batch) => batch.operators[state.operator])
       .map((batch) => ({ at: batch.at, ...batch.operators[state.operator] }));
-    charts.draw(at("operator-charts"), charts.OF_OPERATOR, own);
+    charts.draw(byId("operator-charts"), charts.OF_OPERATOR, own);
     panels.showLoads(operator);
     panels.showNumbers(operator);
   }
@@ -95,9 +98,9 @@
   function showMap() {
     const name = mapped();
     const shapes = name && state.shapes[name]?.shapes;
-    at("map-section").hidden = !shapes;
+    byId("map-section").hidden = !shapes;
     if (!shapes) return;
-    at("h-map").textContent = `Map of ${name}`;
+    byId("h-map").textContent = `Map of ${name}`;
     map.setShapes(shapes);
     map.setCounts(state.page.metrics.operators[name].per_row, state.page.places[name]);
     listShapes();
@@ -106,7 +109,7 @@
   function listShapes() {
     const name = mapped();
     const counts = state.page.metrics.operators[name].per_row ?? [];
-    panels.showShapes(state.shapes[name].shapes, counts, at("shape-filter").value, state.shape, (i) => pick(i, true));
+    panels.showShapes(state.shapes[name].shapes, counts, byId("shape-filter").value, state.shape, (i) => pick(i, true));
   }
 
   function pick(number, near = false) {
@@ -121,8 +124,8 @@
   function setTheme(theme) {
     const real = theme === "system" ? (dark.matches ? "dark" : "light") : theme;
     document.documentElement.dataset.theme = real;
-    at("theme").textContent = `Theme: ${theme}`;
-    at("theme").dataset.theme = theme;
+    byId("theme").textContent = `Theme: ${theme}`;
+    byId("theme").dataset.theme = theme;
     remember("theme", theme);
     charts.forget();
     show();
@@ -139,20 +142,20 @@
 
   function setPaused(paused) {
     state.paused = paused;
-    at("pause").setAttribute("aria-pressed", String(paused));
-    at("pause").textContent = paused ? "Go on" : "Pause";
+    byId("pause").setAttribute("aria-pressed", String(paused));
+    byId("pause").textContent = paused ? "Go on" : "Pause";
   }
 
   function listen() {
-    at("run").addEventListener("change", () => { choose(at("run").value); turn(); });
-    at("operator").addEventListener("change", () => { state.operator = at("operator").value; charts.forget(); fetchShapes().then(show); });
-    at("range").addEventListener("change", (event) => { state.range = Number(event.target.value); show(); });
-    at("shape-filter").addEventListener("input", listShapes);
-    at("pause").addEventListener("click", () => setPaused(!state.paused));
-    at("theme").addEventListener("click", () => setTheme(THEMES[(THEMES.indexOf(at("theme").dataset.theme) + 1) % THEMES.length]));
-    dark.addEventListener("change", () => setTheme(at("theme").dataset.theme));
+    byId("run").addEventListener("change", () => { choose(byId("run").value); turn(); });
+    byId("operator").addEventListener("change", () => { state.operator = byId("operator").value; charts.forget(); fetchShapes().then(show); });
+    byId("range").addEventListener("change", (event) => { state.range = Number(event.target.value); show(); });
+    byId("shape-filter").addEventListener("input", listShapes);
+    byId("pause").addEventListener("click", () => setPaused(!state.paused));
+    byId("theme").addEventListener("click", () => setTheme(THEMES[(THEMES.indexOf(byId("theme").dataset.theme) + 1) % THEMES.length]));
+    dark.addEventListener("change", () => setTheme(byId("theme").dataset.theme));
     map.onChoose(pick);
-    new ResizeObserver(charts.fit).observe(at("main"));
+    new ResizeObserver(charts.fit).observe(byId("main"));
     document.addEventListener("keydown", (event) => {
       if (event.key !== " " || event.target.closest("button, select, input, canvas, [tabindex='0']")) return;
       event.preventDefault();
@@ -165,19 +168,19 @@
     try {
       await look();
     } catch (error) {
-      if (source.isStill) throw error;
+      if (api.isStatic) throw error;
       panels.showStatus("lost");
     }
   }
 
   async function keepLooking() {
     if (!state.paused && !document.hidden) await turn();
-    if (!source.isStill) setTimeout(keepLooking, PAUSE);
+    if (!api.isStatic) setTimeout(keepLooking, PAUSE);
   }
 
   listen();
   setTheme(THEMES.includes(remembered("theme")) ? remembered("theme") : "system");
-  at("pause").hidden = at("prometheus").hidden = source.isStill;
-  if (source.summary) panels.showSummary(source.summary);
+  byId("pause").hidden = byId("prometheus").hidden = api.isStatic;
+  if (api.summary) panels.showSummary(api.summary);
   keepLooking();
 })();

@@ -4,14 +4,14 @@
 "use strict";
 
 rivermouth.map = (() => {
-  const { words } = rivermouth;
+  const { format } = rivermouth;
   const STEPS = 7;
   const CELLS = 64; // of the index, each way
   const POINT = 5; // pixels
   const TOGETHER = 64; // shapes whose borders are one path
 
-  const canvas = words.at("map");
-  const tip = words.at("map-tip");
+  const canvas = format.byId("map");
+  const tip = format.byId("map-tip");
   const state = { shapes: null, counts: [], places: [], bands: [], limits: [], view: null, chosen: null, onChoose: () => {}, waiting: false };
 
   /* New shapes; the view goes back to all of them. */
@@ -106,10 +106,10 @@ rivermouth.map = (() => {
   };
 
   function showLegend() {
-    const none = words.element("span", {}, words.element("i", { class: "none" }), "0");
+    const none = format.element("span", {}, format.element("i", { class: "none" }), "0");
     const bands = state.limits.map((end, i) =>
-      words.element("span", {}, words.element("i", { class: `k${tone(i + 1)}` }), `≤ ${words.compact(end)}`));
-    words.at("legend").replaceChildren(none, ...bands);
+      format.element("span", {}, format.element("i", { class: `k${tone(i + 1)}` }), `≤ ${format.compact(end)}`));
+    format.byId("legend").replaceChildren(none, ...bands);
   }
 
   function redraw() {
@@ -132,15 +132,15 @@ rivermouth.map = (() => {
     const context = canvas.getContext("2d");
     const { zoom, x, y } = viewOf(width, height);
     context.setTransform(1, 0, 0, 1, 0, 0);
-    context.fillStyle = words.colour("card");
+    context.fillStyle = format.colour("card");
     context.fillRect(0, 0, canvas.width, canvas.height);
     context.setTransform(scale * zoom, 0, 0, scale * zoom, scale * x, scale * y);
     state.bands.forEach((paths, number) => {
-      context.fillStyle = words.colour(number ? `s${tone(number)}` : "no-value");
+      context.fillStyle = format.colour(number ? `s${tone(number)}` : "no-value");
       for (const path of paths) context.fill(path, "evenodd");
     });
     context.lineWidth = 0.8 / zoom;
-    context.strokeStyle = words.colour("rim");
+    context.strokeStyle = format.colour("rim");
     for (const path of state.borders) context.stroke(path);
     drawPoints(context, zoom);
     drawPlaces(context, zoom);
@@ -150,7 +150,7 @@ rivermouth.map = (() => {
   /* Shapes that are places: dots in the colour of their band. */
   function drawPoints(context, zoom) {
     if (!state.hasPoints) return;
-    const colours = state.bands.map((_, number) => words.colour(number ? `s${tone(number)}` : "no-value"));
+    const colours = state.bands.map((_, number) => format.colour(number ? `s${tone(number)}` : "no-value"));
     state.shapes.rings.forEach((rings, i) => {
       for (const ring of rings) {
         if (ring.length >= 4) continue;
@@ -162,7 +162,7 @@ rivermouth.map = (() => {
 
   function drawPlaces(context, zoom) {
     const [west, south, step] = state.origin;
-    context.fillStyle = words.colour("dot");
+    context.fillStyle = format.colour("dot");
     context.globalAlpha = 0.75;
     for (const [lon, lat] of state.places) {
       dot(context, ((lon - west) / step) * state.squeeze, state.size[1] - (lat - south) / step, 2 / zoom);
@@ -179,7 +179,7 @@ rivermouth.map = (() => {
   function drawChosen(context, zoom) {
     if (state.chosen == null) return;
     const rings = state.shapes.rings[state.chosen];
-    context.strokeStyle = words.colour("chosen");
+    context.strokeStyle = format.colour("chosen");
     context.lineWidth = 2.5 / zoom;
     context.stroke(state.paths[state.chosen]);
     for (const ring of rings) {
@@ -260,7 +260,7 @@ rivermouth.map = (() => {
   function showTip(px, py, number) {
     tip.hidden = number == null;
     if (number == null) return;
-    tip.textContent = `${label(number)}: ${words.count(state.counts[number] ?? 0)}`;
+    tip.textContent = `${label(number)}: ${format.count(state.counts[number] ?? 0)}`;
     tip.style.left = `${Math.min(px + 14, canvas.clientWidth - tip.offsetWidth - 6)}px`;
     tip.style.top = `${Math.min(py + 14, canvas.clientHeight - tip.offsetHeight - 6)}px`;
   }

@@ -8,12 +8,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rivermouth.errors import DefinitionError
 from rivermouth.observe import reports
 from rivermouth.observe.history import Reader
 from rivermouth.observe.metrics import keys
 from rivermouth.observe.plot.figures import GRID, INK, LINES, SOFT, empty
-from rivermouth.observe.runs import briefly
+from rivermouth.observe.recorder import recorder_of
+from rivermouth.observe.run_api import briefly
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -106,18 +106,14 @@ def quality(run: Any, *, path: Place | None = None, title: str | None = None) ->
 
 
 def _briefs(where: str, run: Any) -> list[Brief]:
-    """The batches of a query or of a history."""
+    """The newest batches of a query or of a history."""
     if isinstance(run, str | os.PathLike):
-        batches = list(Reader(Path(run)).batches)
-    elif hasattr(run, "recentProgress"):
-        batches = reports.batches(run.recentProgress)
+        log = Reader(Path(run)).log
     else:
-        raise DefinitionError(
-            where,
-            f"a {type(run).__name__} is no run",
-            todo="Give a query, or the path of a history that rm.watch wrote.",
-        )
-    return briefly(batches, keys(name for batch in batches for name in batch["operators"]))
+        recorder = recorder_of(reports.query_of(run, where=where))
+        recorder.look()
+        log = recorder.log
+    return briefly(list(log.recent), keys(log.totals.operators))
 
 
 def _ratio(batch: Brief, seconds: float) -> float | None:

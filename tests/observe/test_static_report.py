@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 from tests.support.browser import Browser, browser
-from tests.support.histories import batch, whole
+from tests.support.histories import batch, numbers, whole
 
-from rivermouth.observe.metrics import summarise
-from rivermouth.observe.still import rows, still
+from rivermouth.observe.static_report import rows, static_report
 
 __all__ = ["browser"]
 pytestmark = pytest.mark.server
@@ -23,7 +22,7 @@ def test_it_opens_from_a_file_and_asks_for_nothing(browser: Browser, tmp_path: P
     table = rows(["district", "early", "exact"], [[evil, 1.5, 2]], title="Earnings")
     summary = {"title": "What came of it", "words": [evil], "tables": [table]}
     report = tmp_path / "report.html"
-    report.write_text(still(tmp_path / "runs", summary=summary))
+    report.write_text(static_report(tmp_path / "runs", summary=summary))
     page = browser.page()
     page.open(report.as_uri())
     page.wait("document.querySelectorAll('#shape-list button').length")
@@ -33,7 +32,7 @@ def test_it_opens_from_a_file_and_asks_for_nothing(browser: Browser, tmp_path: P
     assert page.text("#summary-tables tbody") == f"{evil}1.52"
     assert page.run("document.querySelectorAll('#run option').length") == 2
     assert page.run("document.querySelector('#pause').hidden")
-    assert page.run("rivermouth.state.page.metrics") == summarise([batch(one) for one in range(3)])
+    assert page.run("rivermouth.state.page.metrics") == numbers(*(batch(one) for one in range(3)))
     page.run(
         "(() => { const s = document.querySelector('#run'); s.value = 'first';"
         "s.dispatchEvent(new Event('change')) })()"
@@ -43,7 +42,7 @@ def test_it_opens_from_a_file_and_asks_for_nothing(browser: Browser, tmp_path: P
 
 
 def test_nothing_in_it_points_elsewhere(tmp_path: Path) -> None:
-    text = still(whole(tmp_path / "run.jsonl"))
+    text = static_report(whole(tmp_path / "run.jsonl"))
     assert "http://" not in text.replace("http://www.w3.org/", "")
     assert "https://" not in text.replace("https://github.com/leeoniya/uPlot", "")
     assert ' src="' not in text

@@ -9,7 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from rivermouth.observe.runs import Runs
+from rivermouth.observe.run_api import RunApi
 
 _PAGE = files("rivermouth.observe") / "page"
 _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"
@@ -18,7 +18,7 @@ _SCRIPT = re.compile(r'<script defer src="page/([^"]+)"></script>\n')
 _ICON = re.compile(r'<link rel="icon"[^>]*>\n')
 
 
-def still(place: Path, *, summary: Mapping[str, Any] | None = None) -> str:
+def static_report(place: Path, *, summary: Mapping[str, Any] | None = None) -> str:
     """The page of the runs at `place` as one HTML text that needs nothing else.
 
     Parameters
@@ -29,15 +29,15 @@ def still(place: Path, *, summary: Mapping[str, Any] | None = None) -> str:
         What to say above the numbers: ``title``, ``words`` (sentences) and ``tables``, each with
         its ``title``, ``columns`` and ``rows``.
     """
-    data = {"runs": Runs(place).everything(), "summary": summary}
+    data = {"runs": RunApi(place).everything(), "summary": summary}
     page = (_PAGE / "index.html").read_text(encoding="utf-8")
     scripts = "".join(f"<script>\n{_text(name)}</script>\n" for name in _SCRIPT.findall(page))
-    held = f'<script type="application/json" id="held">{_inert(data)}</script>\n'
+    embedded = f'<script type="application/json" id="embedded">{_inert(data)}</script>\n'
     policy = f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
     page = _STYLE.sub(lambda link: f"<style>\n{_text(link[1])}</style>\n", page)
     page = _ICON.sub("", _SCRIPT.sub("", page))
     page = page.replace("<title>", f"{policy}<title>", 1)
-    return page.replace("</body>", f"{held}{scripts}</body>")
+    return page.replace("</body>", f"{embedded}{scripts}</body>")
 
 
 def _text(name: str) -> str:

@@ -15,14 +15,14 @@ from rivermouth.observe import history, prometheus
 from rivermouth.observe.advice import advice
 from rivermouth.observe.history import Reader
 from rivermouth.observe.latency import waits
+from rivermouth.observe.log import Batch
 from rivermouth.observe.metrics import keys, summarise
-from rivermouth.observe.operators import cache_of, load_cv
-from rivermouth.observe.reports import Batch
+from rivermouth.observe.operators import cache_summary, known_load_cv
 
 _SHOWN_PLACES = 8  # batches whose records are dots on the map
 
 
-class Runs:
+class RunApi:
     """The histories in a folder, or the one in a file; safe to ask from many threads.
 
     What was answered once is kept until the run has news, so that many clients cost little more
@@ -34,6 +34,7 @@ class Runs:
         self._lock = threading.Lock()
         self._readers: dict[str, Reader] = {}
         self._answers: dict[str, tuple[object, bytes]] = {}
+        self._counted: dict[str, dict[str, dict[str, Any]]] = {}  # by query and run
 
     def listed(self) -> bytes:
         """All runs, the newest first: key, name, status, start, batches, rows."""
@@ -46,7 +47,7 @@ class Runs:
             reader = self._current().get(key)
             if reader is None:
                 return None
-            news = (reader.seen, reader.status, reader.corrections, after)
+            news = (reader.log.totals.batches, reader.status, reader.corrections, after)
             known, answer = self._answers.get(key, (None, b""))
             if known != news:
                 answer = _encoded(_page_of(key, reader, after))
@@ -75,14 +76,25 @@ class Runs:
             ]
 
     def prometheus(self) -> bytes:
-        """The metrics of the runs that go on, as Prometheus text."""
+        """The metrics of queries that run, as Prometheus text; of each with its runs before.
+
+        A history that is deleted goes on counting here, so that no counter decreases.
+        """
         with self._lock:
-            running = [
-                (reader.about["name"] or key, summarise(list(reader.batches), reader.corrections))
-                for key, reader in self._current().items()
-                if reader.status == "running"
-            ]
-        return prometheus.together(running).encode()
+            readers = self._ordered()[::-1]
+            for key, reader in readers:
+                numbers = summarise(reader.log, reader.corrections)
+                known = self._counted.setdefault(reader.about["query"], {})
+                rows = max(numbers["rows"], known.get(key, numbers)["rows"])
+                known[key] = {**numbers, "rows": rows}
+            running = [reader.about for _, reader in readers if reader.status == "running"]
+            queries = {
+                (about["name"] or about["query"], about["query"]): list(
+                    self._counted[about["query"]].values()
+                )
+                for about in running
+            }
+        return prometheus.text(queries)
 
     def _ordered(self) -> list[tuple[str, Reader]]:
         """By their start, the newest first: an order that stays while runs go on."""
@@ -108,20 +120,20 @@ def _entry(key: str, reader: Reader) -> dict[str, Any]:
         "name": reader.about["name"],
         "started": reader.about["started"],
         "status": reader.status,
-        "batches": reader.seen,
-        "rows": sum(batch["rows"] for batch in reader.batches),
+        "batches": reader.log.totals.batches,
+        "rows": reader.log.totals.rows,
     }
 
 
 def _page_of(key: str, reader: Reader, after: int) -> dict[str, Any]:
-    batches = list(reader.batches)
-    numbers = summarise(batches, reader.corrections)
-    fresh = min(len(batches), max(0, reader.seen - after))
-    names = keys(name for batch in batches for name in batch["operators"])
+    batches, seen = list(reader.log.recent), reader.log.totals.batches
+    numbers = summarise(reader.log, reader.corrections)
+    fresh = min(len(batches), max(0, seen - after))
+    names = keys(reader.log.totals.operators)
     return {
         "run": _entry(key, reader),
         "failure": reader.end["failure"] if reader.end else None,
-        "seen": reader.seen,
+        "seen": seen,
         "metrics": numbers,
         "advice": advice(numbers),
         "corrections": _growing(reader.corrections or []),
@@ -157,18 +169,18 @@ def _growing(corrections: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def _operator(moment: Mapping[str, Any]) -> dict[str, Any]:
-    cache = cache_of([dict(moment)])
+def _operator(record: Mapping[str, Any]) -> dict[str, Any]:
+    cache = cache_summary(record["cache"])
     return {
-        **moment["counts"],
-        "rejected": sum(moment["rejected"].values()),
-        "seconds": moment["seconds"],
-        "load_cv": load_cv(moment["loads"]),
-        "age": moment["table"]["age_seconds"] if moment["table"] else None,
+        **record["counts"],
+        "rejected": sum(record["rejected"].values()),
+        "seconds": record["seconds"],
+        "load_cv": known_load_cv(record["loads"]),
+        "age": record["table"]["age_seconds"] if record["table"] else None,
         "hit_ratio": cache["hit_ratio"] if cache else None,
-        "state": moment["state"],
-        "routing": moment["routing"],
-        "gauges": {name: of["mean"] for name, of in (moment["gauges"] or {}).items()},
+        "state": record["state"],
+        "routing": record["routing"],
+        "gauges": {name: of["mean"] for name, of in (record["gauges"] or {}).items()},
     }
 
 

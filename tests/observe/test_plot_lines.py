@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from tests.support.histories import BEGIN, whole
+from tests.support.queries import PlayedQuery
 
 import rivermouth as rm
 from rivermouth.errors import DefinitionError
@@ -46,7 +46,7 @@ def test_quality_is_coverage_against_the_promise_and_k(tmp_path: Path) -> None:
 def test_each_is_saved_and_a_run_without_a_batch_is_an_empty_picture(
     tmp_path: Path, kind: str
 ) -> None:
-    figure = getattr(rm.plot, kind)(SimpleNamespace(recentProgress=[]), path=tmp_path / "p.png")
+    figure = getattr(rm.plot, kind)(PlayedQuery.ended(), path=tmp_path / "p.png")
     assert all(not axes.get_lines() for axes in figure.axes)
     assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
     getattr(rm.plot, kind)(whole(tmp_path / "run.jsonl", 3), path=tmp_path / "p.svg")
@@ -57,5 +57,6 @@ def test_what_is_no_run_is_told_so() -> None:
     with pytest.raises(DefinitionError) as error:
         rm.plot.latency(3)
     assert str(error.value) == (
-        "plot.latency: a int is no run. Give a query, or the path of a history that rm.watch wrote."
+        "plot.latency: a int has no progress reports. "
+        "Give what writeStream...start() or rm.exact(...).start() returns."
     )

@@ -10,8 +10,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from rivermouth.errors import DefinitionError
-from rivermouth.observe import history as histories
-from rivermouth.observe.recording import Recorder
+from rivermouth.observe.history import SUFFIX, Writer, new_path
+from rivermouth.observe.recorder import HistoryFile, Recorder, recorder_of
 from rivermouth.observe.reports import query_of
 from rivermouth.observe.server import Server
 
@@ -28,14 +28,16 @@ class Watch:
     ----------
     server
         What serves the page.
-    recorders
-        What writes the histories.
+    files
+        The histories, each with the recorder that writes it.
     path
         The history, or the folder of histories.
     """
 
-    def __init__(self, server: Server | None, recorders: list[Recorder], path: Path) -> None:
-        self._server, self._recorders, self.path = server, recorders, path
+    def __init__(
+        self, server: Server | None, files: list[tuple[Recorder, HistoryFile]], path: Path
+    ) -> None:
+        self._server, self._files, self.path = server, files, path
 
     @property
     def url(self) -> str | None:
@@ -44,8 +46,8 @@ class Watch:
 
     def stop(self) -> None:
         """End the histories and the page. The queries run on."""
-        for recorder in self._recorders:
-            recorder.stop()
+        for recorder, file in self._files:
+            recorder.detach(file)
         if self._server is not None:
             self._server.stop()
 
@@ -80,9 +82,9 @@ def watch(
 ) -> Watch:
     """Serve a live page of queries on this machine, and keep their histories in small files.
 
-    It looks at the queries' own progress reports, twice a second: no job runs, and no query is
-    slowed down. A finished run can be looked at again by ``rivermouth watch PATH``. All ends with
-    this process, or by ``stop()`` of what is returned; the queries run on.
+    It looks at the queries' own progress reports, twice a second; no job runs. A finished run can
+    be looked at again by ``rivermouth watch PATH``. All ends with this process, or by ``stop()``
+    of what is returned; the queries run on.
 
     Parameters
     ----------
@@ -117,11 +119,14 @@ def watch(
     paths = [_path(query, history) for query in started]
     place = paths[0] if len(paths) == 1 else paths[0].parent
     server = Server(place, host=host, port=port) if page else None
-    recorders = [
-        Recorder(watched, _writer(query, path))
-        for watched, query, path in zip(queries, started, paths, strict=True)
-    ]
-    watching = Watch(server, recorders, place)
+    files = []
+    for watched, query, path in zip(queries, started, paths, strict=True):
+        writer = Writer(path, run=str(query.runId), query=str(query.id), name=query.name)
+        file = HistoryFile(watched, writer)
+        recorder = recorder_of(query)
+        recorder.attach(file)
+        files.append((recorder, file))
+    watching = Watch(server, files, place)
     if open and watching.url is not None:
         webbrowser.open(watching.url)
     return watching
@@ -129,9 +134,5 @@ def watch(
 
 def _path(query: StreamingQuery, place: str | os.PathLike[str] | None) -> Path:
     if place is None:
-        return histories.new_path(str(query.runId))
-    return Path(place) / f"{query.runId}{histories.SUFFIX}"
-
-
-def _writer(query: StreamingQuery, path: Path) -> histories.Writer:
-    return histories.Writer(path, run=str(query.runId), name=query.name)
+        return new_path(str(query.runId))
+    return Path(place) / f"{query.runId}{SUFFIX}"

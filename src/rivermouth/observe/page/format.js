@@ -3,7 +3,7 @@
 
 const rivermouth = (window.rivermouth = {});
 
-rivermouth.words = (() => {
+rivermouth.format = (() => {
   const plain = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
   const short = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 3 });
   const absent = "–";
@@ -52,7 +52,7 @@ rivermouth.words = (() => {
   }
 
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
-  const at = (id) => document.getElementById(id);
+  const byId = (id) => document.getElementById(id);
 
-  return { absent, count, compact, percent, ratio, seconds, bytes, named, element, colour, at };
+  return { absent, count, compact, percent, ratio, seconds, bytes, named, element, colour, byId };
 })();

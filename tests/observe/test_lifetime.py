@@ -71,7 +71,7 @@ def losing(frame: DataFrame, local_dir: str, flag: Path) -> DataFrame:
         if not os.path.exists(path):
             lost = glob.glob(f"{local_dir}/**/shuffle_*", recursive=True)
             for file in lost:
-                os.unlink(file)
+                Path(file).unlink(missing_ok=True)  # another task may delete, too
             Path(path).write_text(str(len(lost)))
 
     return frame.mapInArrow(work, frame.schema)

@@ -448,7 +448,7 @@ def history(spark: SparkSession, folder: Path) -> Result:
         with rm.watch(query, history=folder / "history", page=False):
             query.awaitTermination()
     (path,) = (folder / "history").glob("*.jsonl")
-    Reader(path)  # `Runs` leaves out what it cannot read
+    Reader(path)  # `RunApi` leaves out what it cannot read
     (run,) = RunApi(path).everything()
     page = run["page"]
     operator = page["metrics"]["operators"]["join_table.zones.geojson"]

@@ -489,7 +489,7 @@ CASES: tuple[Case, ...] = (
 ANEW = (full_places, full_keys, full_ranges, full_buckets, hotspots)
 #: what cannot be read, and the error that says what to do
 REFUSED = {
-    history: r"a history in format 2; this version reads format 3\. Read it with the version"
+    history: r"a history in format 2; this version reads format 4\. Read it with the version"
 }
 
 

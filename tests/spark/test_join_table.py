@@ -235,7 +235,7 @@ def test_sparks_own_geometry_goes_in_and_out(spark, table, table_rows):
         ),
         (
             {"on": rm.within("a", "b"), "cache": rm.external()},
-            "tables.parquet: Parquet files answer rm.keys only, not Topology(predicate='within', "
+            "tables.parquet: Parquet files evaluate rm.keys only, not Topology(predicate='within', "
             "left='a', right='b', pattern=None). Use cache=rm.full().",
         ),
         (

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import sqlite3
+import warnings
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -14,14 +16,27 @@ import psycopg
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pymysql
+import pyogrio
 import pytest
+import shapely
 
 import rivermouth as rm
 
-STORES = ("sqlite", "mysql", "postgres", "parquet")
-DATABASES = STORES[:3]
+DATABASES = ("sqlite", "mysql", "postgres")
+QUERYABLE = (*DATABASES, "parquet")
+OGR = {"geopackage": "GPKG", "shapefile": "ESRI Shapefile", "flatgeobuf": "FlatGeobuf"}
+STORES = (*QUERYABLE, "geojson", *OGR)
 
-_WITHOUT = {"sqlite": {pa.decimal128(12, 3), pa.timestamp("us", "UTC")}}
+_SUFFIXES = {"geopackage": "gpkg", "shapefile": "shp", "flatgeobuf": "fgb"}
+_NAIVE, _DECIMAL = pa.timestamp("us"), pa.decimal128(12, 3)
+_JSON = {pa.int64(), pa.int32(), pa.float64(), pa.string(), pa.bool_()}
+_HELD = {
+    "geojson": _JSON,
+    "geopackage": {*_JSON, pa.binary(), pa.date32(), pa.timestamp("us", "UTC")},
+    "flatgeobuf": {*_JSON, pa.binary(), pa.timestamp("us", "UTC")},
+    "shapefile": {*_JSON, pa.date32()},
+}
+_WITHOUT = {"sqlite": {_DECIMAL, pa.timestamp("us", "UTC")}}
 _TYPES = {
     pa.int64(): ("INTEGER", "BIGINT", "int8"),
     pa.int32(): ("INTEGER", "INT", "int4"),
@@ -58,6 +73,27 @@ def mysql_connection(url: str) -> Iterator[Any]:
         yield connection
 
 
+def write_ogr(path: Path, driver: str, rows: pa.Table, shapes: Any, **how: Any) -> Path:
+    """A file of GDAL's with these rows, and a geometry each."""
+    geometry = pa.array([None if s is None else shapely.to_wkb(s) for s in shapes], pa.binary())
+    path.unlink(missing_ok=True)
+    given = {"geometry_type": "Unknown", "crs": "EPSG:4326", **how}
+    if driver == "ESRI Shapefile" and given["geometry_type"] == "Unknown":
+        given["geometry_type"] = "Point"
+    if driver == "FlatGeobuf":
+        given.setdefault("SPATIAL_INDEX", "NO")  # which else sorts the rows
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a Shapefile has no room for some numbers
+        pyogrio.write_arrow(
+            rows.append_column("geometry", geometry),
+            path,
+            driver=driver,
+            geometry_name="geometry",
+            **given,
+        )
+    return path
+
+
 class Store:
     """A place to put tables in: `put` writes rows there and gives back the table."""
 
@@ -66,14 +102,13 @@ class Store:
 
     def columns(self, rows: pa.Table) -> pa.Table:
         """The columns of `rows` that this store has types for."""
-        without = _WITHOUT.get(self.kind, set())
-        return rows.select([field.name for field in rows.schema if field.type not in without])
+        held = _HELD.get(self.kind, {*_TYPES} - _WITHOUT.get(self.kind, set()))
+        return rows.select([field.name for field in rows.schema if field.type in held])
 
     def put(self, name: str, rows: pa.Table, *, index: str = "", **how: Any) -> Any:
         """The table `name` with these rows, in the order of their column ``id``."""
-        if self.kind == "parquet":
-            pq.write_table(rows, self.at / f"{name}.parquet", row_group_size=500)
-            return rm.tables.parquet(self.at / f"{name}.parquet", **how)
+        if self.kind not in DATABASES:
+            return self._put_file(name, rows, **how)
         place = DATABASES.index(self.kind)
         declared = ", ".join(
             f"{field.name} {_TYPES[field.type][place]}" + " PRIMARY KEY" * (field.name == "id")
@@ -91,6 +126,20 @@ class Store:
                 cursor.execute(f"CREATE INDEX {name}_index ON {name} ({index})")
             connection.commit()
         return self.table(name, **how)
+
+    def _put_file(self, name: str, rows: pa.Table, **how: Any) -> Any:
+        """A file with these rows; with a point each where the format is made for places."""
+        path = self.at / f"{name}.{_SUFFIXES.get(self.kind, self.kind)}"
+        if self.kind == "parquet":
+            pq.write_table(rows, path, row_group_size=500)
+        elif self.kind == "geojson":
+            features = [
+                {"type": "Feature", "properties": row, "geometry": None} for row in rows.to_pylist()
+            ]
+            path.write_text(json.dumps({"type": "FeatureCollection", "features": features}))
+        else:
+            write_ogr(path, OGR[self.kind], rows, [shapely.Point(1, 2)] * rows.num_rows)
+        return getattr(rm.tables, self.kind)(path, **how)
 
     def table(self, name: str, **how: Any) -> Any:
         """The table `name`."""

@@ -1,35 +1,103 @@
-"""Where dimension rows come from, and how they are kept near the stream.
+"""Where dimension rows come from.
 
 Each function returns a frozen value that says where a table is; nothing is read until a join is
-defined (the table's columns) or runs (its rows).
+defined (the table's columns) or runs (its rows). `Source` is what such a value must offer, and
+`Queryable` what one whose store evaluates conditions offers besides: write your own table with
+them, and check it with `rivermouth.testing.check_table`.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rivermouth.spec.durations import Duration
     from rivermouth.spec.filters import Where
+    from rivermouth.tables.source import Queryable, Source, geometry_field
     from rivermouth.tables.sources.frame import FrameTable
     from rivermouth.tables.sources.geojson import GeoJSONFile
-    from rivermouth.tables.sources.geopackage import GeoPackageLayer
     from rivermouth.tables.sources.mysql.table import MySQLTable
+    from rivermouth.tables.sources.ogr import FlatGeobuf, GeoPackage, Shapefile
     from rivermouth.tables.sources.parquet import ParquetFiles
     from rivermouth.tables.sources.postgres.table import PostgresTable
     from rivermouth.tables.sources.sqlite.table import SQLiteTable
 
-__all__ = ["frame", "geojson", "geopackage", "mysql", "parquet", "postgres", "sqlite"]
+__all__ = [
+    "Queryable",
+    "Source",
+    "flatgeobuf",
+    "frame",
+    "geojson",
+    "geometry_field",
+    "geopackage",
+    "mysql",
+    "parquet",
+    "postgres",
+    "shapefile",
+    "sqlite",
+]
 
-# A module here never has the name of a function: importing it would put it in the function's place.
+# A module of this folder never has the name of a function: importing it would replace the function.
+
+
+def __getattr__(name: str) -> Any:
+    """The protocols, which need pyarrow, when they are first asked for."""
+    if name not in ("Queryable", "Source", "geometry_field"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from rivermouth.tables import source
+
+    return getattr(source, name)
+
+
+@contextmanager
+def _needs(package: str, *, call: str, extra: str) -> Iterator[None]:
+    """Name the extra to install where a driver cannot be imported."""
+    from rivermouth.errors import SessionError
+
+    try:
+        yield
+    except ImportError as error:
+        raise SessionError(
+            call,
+            f"{package} cannot be imported",
+            there=str(error),
+            todo=f"Install it: pip install 'rivermouth[{extra}]'.",
+        ) from error
+
+
+def flatgeobuf(path: str | os.PathLike[str], *, where: Where | None = None) -> FlatGeobuf:
+    """The rows of a FlatGeobuf file, in the file's order; needs the extra ``ogr``.
+
+    Geometries are in column ``geometry``, in the file's EPSG code. DATETIME is read as a timestamp
+    in UTC.
+
+    Parameters
+    ----------
+    path
+        A local path, or a URI that GDAL reads.
+    where
+        Which rows count: see `postgres`. GDAL skips what it can.
+
+    Examples
+    --------
+    >>> flatgeobuf("/data/zones.fgb")
+    FlatGeobuf('/data/zones.fgb')
+    """
+    from rivermouth.spec.filters import filter_of
+    from rivermouth.tables.files import located
+
+    with _needs("pyogrio", call="tables.flatgeobuf", extra="ogr"):
+        from rivermouth.tables.sources.ogr import FlatGeobuf
+    return FlatGeobuf(located(path), where=filter_of(where, at="tables.flatgeobuf"))
 
 
 def frame(df: Any) -> FrameTable:
     """The rows of a batch DataFrame, joined by the native plan.
 
-    For conditions that only the workers' plan can do, write the frame down once and use what
+    For conditions that only the workers' plan can evaluate, write the frame once and use what
     that gives: ``table = rm.snapshot(df, path)``.
     """
     from rivermouth.tables.sources.frame import FrameTable, check_is_batch
@@ -38,7 +106,7 @@ def frame(df: Any) -> FrameTable:
     return FrameTable(df)
 
 
-def geojson(path: str | os.PathLike[str]) -> GeoJSONFile:
+def geojson(path: str | os.PathLike[str], *, where: Where | None = None) -> GeoJSONFile:
     """The features of a GeoJSON file, in the file's order.
 
     A FeatureCollection, a Feature, a bare geometry, or one of these a line. The properties become
@@ -51,41 +119,49 @@ def geojson(path: str | os.PathLike[str]) -> GeoJSONFile:
     ----------
     path
         A local path, or a URI that ``pyarrow.fs`` knows.
+    where
+        Which rows count: see `postgres`. The whole file is read.
 
     Examples
     --------
     >>> geojson("/data/districts.geojson")
-    GeoJSONFile(path='/data/districts.geojson')
+    GeoJSONFile('/data/districts.geojson')
     """
+    from rivermouth.spec.filters import filter_of
     from rivermouth.tables.files import located
     from rivermouth.tables.sources.geojson import GeoJSONFile
 
-    return GeoJSONFile(located(path))
+    return GeoJSONFile(located(path), filter_of(where, at="tables.geojson"))
 
 
-def geopackage(path: str | os.PathLike[str], layer: str | None = None) -> GeoPackageLayer:
-    """The rows of a GeoPackage layer, by primary key.
+def geopackage(
+    path: str | os.PathLike[str], layer: str | None = None, *, where: Where | None = None
+) -> GeoPackage:
+    """The rows of a GeoPackage layer, by primary key; needs the extra ``ogr``.
 
-    The geometry column is called ``geometry`` whatever the file calls it, in the layer's EPSG
-    code; the primary key is a column like the others. DATETIME is read as a timestamp in UTC.
+    The primary key is a column like the others; the geometry column is called ``geometry``
+    whatever the file calls it, in the layer's EPSG code. DATETIME is read as a timestamp in UTC.
 
     Parameters
     ----------
     path
-        A local path; the file is opened read-only.
+        A local path, or a URI that GDAL reads; the file is opened read-only.
     layer
-        A table of ``gpkg_contents``. None: the only one with geometries; several are a
-        `TableMissing` that lists them.
+        None: the only layer with geometries; several are a `TableMissing` that lists them.
+    where
+        Which rows count: see `postgres`. GDAL skips what it can.
 
     Examples
     --------
-    >>> geopackage("/data/city.gpkg", layer="zones")
-    GeoPackageLayer(path='/data/city.gpkg', layer='zones')
+    >>> geopackage("/data/city.gpkg", layer="zones", where=("level", ">=", 3))
+    GeoPackage('/data/city.gpkg#zones' where level >= 3)
     """
+    from rivermouth.spec.filters import filter_of
     from rivermouth.tables.files import located
-    from rivermouth.tables.sources.geopackage import GeoPackageLayer
 
-    return GeoPackageLayer(located(path), layer)
+    with _needs("pyogrio", call="tables.geopackage", extra="ogr"):
+        from rivermouth.tables.sources.ogr import GeoPackage
+    return GeoPackage(located(path), layer, filter_of(where, at="tables.geopackage"))
 
 
 def mysql(
@@ -101,7 +177,7 @@ def mysql(
     Rows come by primary key, or else as the server gives them. ``decimal(p, s)`` is read as a
     decimal up to 38 digits, ``bigint unsigned`` as a decimal of 20, ``datetime`` as a timestamp
     without and ``timestamp`` as one with a zone; ``json``, ``enum``, ``set`` and ``uuid`` as text.
-    Geometries are read as WKB, in the SRID that all rows share. A type that is not known is a
+    Geometries are read as WKB, in the SRID that all rows share. A type that is not supported is a
     `TableInvalid` that names the column: cast it in a view. Text compares by its bytes, whatever
     the collation.
 
@@ -114,31 +190,23 @@ def mysql(
     table
         ``"table"`` or ``"database.table"``; a name that holds a dot in double quotes.
     where
-        Which rows count, decided by the server: see `postgres`. The driver quotes the values.
+        Which rows count, evaluated by the server: see `postgres`. The driver quotes the values.
     connect_timeout
-        How long to wait for the server. None: for ever.
+        How long to wait for the server. None: no limit.
     statement_timeout
-        How long one statement may take. None: for ever.
+        How long one statement may take. None: no limit.
 
     Examples
     --------
     >>> mysql("mysql://ann:secret@db.example/city", "zones", where=("level", ">=", 3))
     MySQLTable('zones' of ann@db.example:3306/city where level >= 3)
     """
-    from rivermouth.errors import SessionError
     from rivermouth.spec.durations import positive_seconds
     from rivermouth.spec.filters import filter_of
 
-    try:
+    with _needs("PyMySQL", call="tables.mysql", extra="mysql"):
         from rivermouth.tables.sources.mysql.address import MySQLAddress
         from rivermouth.tables.sources.mysql.table import MySQLTable
-    except ImportError as error:
-        raise SessionError(
-            "tables.mysql",
-            "the driver PyMySQL cannot be imported",
-            there=str(error),
-            todo="Install it: pip install 'rivermouth[mysql]'.",
-        ) from error
     address = MySQLAddress(
         url,
         positive_seconds(connect_timeout, where="tables.mysql(connect_timeout=)"),
@@ -173,7 +241,7 @@ def parquet(
     Examples
     --------
     >>> parquet("s3://bucket/zones/", geometry="shape")
-    ParquetFiles(path='s3://bucket/zones/', geometry=('shape',))
+    ParquetFiles('s3://bucket/zones/#shape')
     """
     from rivermouth.spec.filters import filter_of
     from rivermouth.tables.files import located
@@ -193,13 +261,13 @@ def postgres(
 ) -> PostgresTable:
     """A table or view in PostgreSQL, PostGIS's geometry and geography columns included.
 
-    Rows come by primary key, or else in the order in which they lie in the table; a view has no
-    order of its own. Geometries are read as WKB, in the SRID that their type states or that all
-    rows share. ``numeric(p, s)`` is read as a decimal, ``numeric`` without bounds as a double;
-    ``uuid``, ``json`` and enumerations as text. A type that is not known is a `TableInvalid` that
-    names the column: cast it in a view.
+    Rows come by primary key, or else in the order in which they are stored; a view has no order of
+    its own. Geometries are read as WKB, in the SRID that their type states or that all rows share.
+    ``numeric(p, s)`` is read as a decimal, ``numeric`` without bounds as a double; ``uuid``,
+    ``json`` and enumerations as text. A type that is not supported is a `TableInvalid` that names
+    the column: cast it in a view.
 
-    With ``cache=rm.external()`` PostGIS answers each batch of records with one statement. Give
+    With ``cache=rm.external()`` PostGIS evaluates each batch of records by one statement. Give
     the geometry column a GiST index; for ``meters=``, one on its geography::
 
         CREATE INDEX ON zones USING gist (geom);
@@ -214,42 +282,62 @@ def postgres(
         ``"table"`` or ``"schema.table"``, as it is written in the catalog; a name that holds a
         dot in double quotes.
     where
-        Which rows count, decided by the server: one comparison ``(column, operator, value)``, or
+        Which rows count, evaluated by the server: one comparison ``(column, operator, value)``, or
         several that must all hold, as in ``[("city", "=", "Bern"), ("level", "in", [1, 2])]``. The
         operators are ``= != < <= > >=``, ``in`` and ``not in`` with a list, ``is`` and ``is not``
         with None. Text compares by its bytes; null and NaN satisfy no comparison. Values are
         bound; for reading the whole table, which COPY does, the driver quotes them.
     connect_timeout
-        How long to wait for the server; a ``connect_timeout`` in the url goes first. None: for
-        ever.
+        How long to wait for the server; a ``connect_timeout`` in the url goes first. None: no
+        limit.
     statement_timeout
-        How long one statement may take. None: for ever.
+        How long one statement may take. None: no limit.
 
     Examples
     --------
     >>> postgres("postgresql://ann:secret@db.example/city", "public.zones")
     PostgresTable('public.zones' of ann@db.example:5432/city)
     """
-    from rivermouth.errors import SessionError
     from rivermouth.spec.durations import positive_seconds
     from rivermouth.spec.filters import filter_of
 
-    try:
+    with _needs("psycopg", call="tables.postgres", extra="postgres"):
         from rivermouth.tables.sources.postgres.address import PostgresAddress
         from rivermouth.tables.sources.postgres.table import PostgresTable
-    except ImportError as error:
-        raise SessionError(
-            "tables.postgres",
-            "the driver psycopg cannot be imported",
-            there=str(error),
-            todo="Install it: pip install 'rivermouth[postgres]'.",
-        ) from error
     address = PostgresAddress(
         url,
         positive_seconds(connect_timeout, where="tables.postgres(connect_timeout=)"),
         positive_seconds(statement_timeout, where="tables.postgres(statement_timeout=)"),
     )
     return PostgresTable(address, table, filter_of(where, at="tables.postgres"))
+
+
+def shapefile(path: str | os.PathLike[str], *, where: Where | None = None) -> Shapefile:
+    """The rows of a Shapefile, in the file's order; needs the extra ``ogr``.
+
+    Geometries are in column ``geometry``, in the EPSG code that GDAL recognises in the ``.prj``.
+    Text is decoded as the ``.cpg`` or the ``.dbf`` says. A Shapefile has no empty text and no
+    empty geometry: they are null.
+
+    Parameters
+    ----------
+    path
+        The ``.shp``, or a zip archive that holds one Shapefile; a local path, or a URI that GDAL
+        reads.
+    where
+        Which rows count: see `postgres`. GDAL skips what it can.
+
+    Examples
+    --------
+    >>> shapefile("/data/zones.shp")
+    Shapefile('/data/zones.shp')
+    """
+    from rivermouth.spec.filters import filter_of
+    from rivermouth.tables.files import located
+
+    with _needs("pyogrio", call="tables.shapefile", extra="ogr"):
+        from rivermouth.tables.sources.ogr import Shapefile
+    return Shapefile(located(path), where=filter_of(where, at="tables.shapefile"))
 
 
 def sqlite(
@@ -265,8 +353,8 @@ def sqlite(
     and the like as int64, TEXT as string, REAL, NUMERIC and DECIMAL as double, BLOB as binary,
     BOOLEAN, DATE, and DATETIME or TIMESTAMP (without a zone) from what programs commonly write. A
     value that does not fit, which SQLite allows, is a `TableInvalid` that names row and column; a
-    declaration that is not known, one that names the column. Text compares by its bytes, whatever
-    the collation.
+    declaration that is not supported, one that names the column. Text compares by its bytes,
+    whatever the collation.
 
     Parameters
     ----------
@@ -277,7 +365,7 @@ def sqlite(
     where
         Which rows count: see `postgres`.
     statement_timeout
-        How long one statement may take. None: for ever.
+        How long one statement may take. None: no limit.
 
     Examples
     --------

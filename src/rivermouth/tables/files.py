@@ -80,6 +80,12 @@ def reading(path: str, *, where: str) -> Iterator[None]:
         ) from error
 
 
+def check_exists(path: str, *, where: str) -> None:
+    """Raise a `TableMissing` unless the file exists; one that a URI names is not looked for."""
+    if not _URI.match(path) and not os.path.exists(path):
+        raise missing(path, where=where)
+
+
 def missing(path: str, *, where: str) -> TableError:
     """The error for a file that is not there, with the nearest name that is."""
     folder = os.path.dirname(path)

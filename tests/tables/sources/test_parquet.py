@@ -186,7 +186,7 @@ def test_a_geometry_that_is_not_there_or_not_wkb_is_said(tmp_path):
     with pytest.raises(ColumnError) as caught:
         rm.tables.parquet(path, geometry="shap").schema()
     assert str(caught.value) == (
-        "tables.parquet: geometry names column 'shap', which is not there; the columns are "
+        "tables.parquet: geometry names column 'shap', which is not among the table's "
         "['n', 'shape']. Did you mean 'shape'?"
     )
     with pytest.raises(TableInvalid) as caught:

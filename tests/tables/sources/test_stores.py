@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from tests.support.servers import PASSWORD
-from tests.support.stores import DATABASES, STORES, store_of
+from tests.support.stores import DATABASES, QUERYABLE, STORES, store_of
 
 import rivermouth as rm
 from rivermouth.errors import ColumnError, ConditionError, DefinitionError, PlanError
-from rivermouth.tables.source import Queryable
+from rivermouth.tables import Queryable, Source
 from rivermouth.testing import oracle
 
 UTC = dt.UTC
@@ -55,16 +55,25 @@ ROWS = pa.table(
 )
 
 
-@pytest.fixture(scope="module", params=[pytest.param(s, marks=pytest.mark.server) for s in STORES])
+def stores(kinds):
+    marks = {"mysql": pytest.mark.server, "postgres": pytest.mark.server}
+    params = [pytest.param(kind, marks=marks.get(kind, ())) for kind in kinds]
+    return pytest.fixture(scope="module", params=params)
+
+
+@stores(STORES)
 def store(request, tmp_path_factory):
     return store_of(request.param, request, tmp_path_factory.mktemp("store"))
 
 
-@pytest.fixture
-def database(store):
-    if store.kind not in DATABASES:
-        pytest.skip("files answer equality only")
-    return store
+@stores(QUERYABLE)
+def queryable(request, tmp_path_factory):
+    return store_of(request.param, request, tmp_path_factory.mktemp("store"))
+
+
+@stores(DATABASES)
+def database(request, tmp_path_factory):
+    return store_of(request.param, request, tmp_path_factory.mktemp("store"))
 
 
 def listed(answer, *columns):
@@ -78,12 +87,18 @@ def listed(answer, *columns):
 def test_every_store_passes_the_public_check(store):
     rows = store.columns(ROWS)
     table = store.put("everything", rows)
-    assert isinstance(table, Queryable)
-    rm.testing.check_table(table, expected=rows, secrets=[PASSWORD])
-    assert table.schema().names == rows.schema.names
+    assert isinstance(table, Source)
+    assert isinstance(table, Queryable) == (store.kind in QUERYABLE)
+    # a Shapefile has no empty text, no blanks at the end, and no room for large numbers
+    expected = rows.select(["id", "open", "day"]) if store.kind == "shapefile" else rows
+    rm.testing.check_table(table, expected=expected, secrets=[PASSWORD])
+    others = {"fid", "geometry"} - {*rows.schema.names}
+    assert [name for name in table.schema().names if name not in others] == rows.schema.names
 
 
 def test_an_empty_table_passes_too(store):
+    if store.kind == "geojson":
+        pytest.skip("its columns are those of its features")
     rows = store.columns(ROWS).slice(0, 0)
     rm.testing.check_table(store.put("no_rows", rows), expected=rows)
 
@@ -92,7 +107,7 @@ def test_an_empty_table_passes_too(store):
 
 
 @pytest.mark.parametrize("names", [["k"], ["k", "word"], ["k", "word", "part"]])
-def test_ten_thousand_keys_at_once_find_all_their_rows(store, names):
+def test_ten_thousand_keys_at_once_find_all_their_rows(queryable, names):
     rng = np.random.default_rng(len(names))
     count = 20_000
     rows = pa.table(
@@ -103,7 +118,7 @@ def test_ten_thousand_keys_at_once_find_all_their_rows(store, names):
             "part": pa.array(rng.integers(0, 2, count) * 1.0),
         }
     )
-    table = store.put("many", rows, index="k")
+    table = queryable.put("many", rows, index="k")
     left = {
         "k": pa.array(rng.permutation(10_000)),
         "word": pa.array(["Word ", "Word", "word"] * 3_333 + [None]),
@@ -122,28 +137,28 @@ def test_ten_thousand_keys_at_once_find_all_their_rows(store, names):
 
 
 @pytest.mark.parametrize("kind", [pa.int8(), pa.int16(), pa.int32(), pa.int64()])
-def test_integers_of_any_width_are_equal(store, kind):
-    table = store.put("everything", store.columns(ROWS))
+def test_integers_of_any_width_are_equal(queryable, kind):
+    table = queryable.put("everything", queryable.columns(ROWS))
     for column in ("small", "number"):
         found = table.lookup(rm.keys({"k": column}), ["id"], {"k": pa.array([7, 0, None], kind)})
         assert listed(found, "id") == [(0, 6), (0, 7), (0, 8), (1, 2)]
 
 
-def test_keys_of_another_family_are_refused(store):
-    table = store.put("everything", store.columns(ROWS))
+def test_keys_of_another_family_are_refused(queryable):
+    table = queryable.put("everything", queryable.columns(ROWS))
     with pytest.raises(ConditionError) as caught:
         table.lookup(rm.keys("number"), ["id"], {"number": pa.array(["1"])})
     assert str(caught.value) == (
-        f"tables.{store.kind}: keys compares keys of type string with a column read as int64. "
+        f"tables.{queryable.kind}: keys compares keys of type string with a column read as int64. "
         "Cast one of them."
     )
 
 
 @pytest.mark.parametrize("condition", [rm.within("shape", "word"), rm.nearest("a", "b")])
-def test_what_a_store_cannot_answer_is_said(store, condition):
-    if store.kind == "postgres":
+def test_what_a_store_cannot_answer_is_said(queryable, condition):
+    if queryable.kind == "postgres":
         pytest.skip("PostGIS can")
-    table = store.put("everything", store.columns(ROWS))
+    table = queryable.put("everything", queryable.columns(ROWS))
     with pytest.raises(PlanError, match=r"Use cache=rm\.full\(\)"):
         table.lookup(condition, ["id"], {"shape": pa.array([b""]), "a": pa.array([b""])})
 
@@ -152,7 +167,7 @@ def test_files_answer_equality_only(tmp_path):
     table = store_of("parquet", None, tmp_path).put("everything", ROWS)
     with pytest.raises(PlanError) as caught:
         table.lookup(rm.asof("number", "number"), ["id"], {"number": pa.array([1])})
-    assert str(caught.value).startswith("tables.parquet: Parquet files answer rm.keys only, not ")
+    assert str(caught.value).startswith("tables.parquet: Parquet files evaluate rm.keys only, not ")
 
 
 # -- ranges
@@ -280,6 +295,9 @@ FILTERS = [
     ("number", "not in", [7]),
     *[("share", op, 0.5) for op in ("=", "!=", "<", "<=", ">", ">=")],
     ("share", "=", 0.0),
+    ("share", "in", [0.0, 2.0]),
+    ("share", "not in", [0.0, 2.0]),
+    ("share", ">", 1 / 3),
     ("share", "in", [0.1, 1 / 3, 2.0]),
     ("open", "=", True),
     ("open", "!=", True),
@@ -313,25 +331,30 @@ def test_a_filter_lets_the_rows_through_that_python_lets_through(store, test):
     rows = store.columns(ROWS)
     if test[0] not in rows.schema.names:
         pytest.skip("this store has no such type")
+    rows = store.put("sieved", rows).read(rows.schema.names)
+    if test[0] == "number" and rows.schema.field("number").type == pa.float64():
+        pytest.skip("a Shapefile has no room for such numbers")
     table = store.put("sieved", rows, where=test)
     expected = passing(rows, test)
-    assert 0 < len(expected) < rows.num_rows
+    if store.kind != "shapefile":  # which drops blanks at the end
+        assert 0 < len(expected) < rows.num_rows
     assert table.read(["id"])["id"].to_pylist() == expected
-    answered = table.lookup(rm.keys({"k": "id"}), ["id"], {"k": pa.array(range(12))})
-    assert listed(answered, "id") == [(n, n) for n in expected]
+    if store.kind in QUERYABLE:
+        answered = table.lookup(rm.keys({"k": "id"}), ["id"], {"k": pa.array(range(12))})
+        assert listed(answered, "id") == [(n, n) for n in expected]
 
 
 def test_several_comparisons_must_all_hold(store):
     tests = [
         ("word", "is not", None),
-        ("number", ">", 0),
+        ("small", ">", 0),
         ("share", "<=", 2.0),
         ("open", "is", None),
     ]
     rows = store.columns(ROWS)
     table = store.put("sieved", rows, where=tests)
     assert table.read(["id"])["id"].to_pylist() == passing(rows, *tests) == [8]
-    rm.testing.check_table(table, expected=rows.slice(8, 1))
+    rm.testing.check_table(table, expected=rows.slice(8, 1).select(["id", "word", "open"]))
 
 
 def test_a_filter_holds_in_ranges_too(database):
@@ -345,7 +368,7 @@ def test_a_filter_holds_in_ranges_too(database):
 
 
 def test_nan_satisfies_no_comparison(store):
-    if store.kind in ("sqlite", "mysql"):
+    if store.kind in ("sqlite", "mysql", "geopackage"):
         pytest.skip("has no NaN")
     rows = pa.table({"id": range(3), "share": [math.nan, 1.0, 2.0]})
     for test, expected in (
@@ -372,19 +395,21 @@ def test_two_filters_are_two_tables(store):
 @pytest.mark.parametrize(
     ("test", "said"),
     [
-        (("nummer", "=", 7), "where names column 'nummer', which is not there; "),
-        (("number", "=", "7"), "where compares column 'number', which is int64, with '7'. "),
-        (("number", ">", 2.5), "where compares column 'number', which is int64, with 2.5. "),
-        (("number", "=", True), "where compares column 'number', which is int64, with True. "),
+        (("nummer", "=", 7), "where names column 'nummer', which is not among the table's ["),
+        (("id", "=", "7"), "where compares column 'id', which is int64, with '7'. "),
+        (("id", ">", 2.5), "where compares column 'id', which is int64, with 2.5. "),
+        (("id", "=", True), "where compares column 'id', which is int64, with True. "),
         (("small", "=", 2**40), "where compares column 'small', which is int"),
         (("word", "=", b"a"), "where compares column 'word', which is string, with b'a'. "),
         (("at", "=", dt.datetime(2024, 1, 1, tzinfo=UTC)), "where compares column 'at', which is "),
     ],
 )
 def test_a_filter_that_makes_no_sense_of_a_column_is_said(store, test, said):
-    if test[0] == "small" and store.kind == "sqlite":
+    types = {field.name: field.type for field in store.put("sieved", store.columns(ROWS)).schema()}
+    if test[0] == "small" and types["small"] == pa.int64():
         pytest.skip("its integers are of one width")
-    store.put("sieved", store.columns(ROWS))
+    if test[0] == "at" and "at" not in types:
+        pytest.skip("this store has no such type")
     table = store.put("sieved", store.columns(ROWS), where=test)
     with pytest.raises(ColumnError) as caught:
         table.schema()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
@@ -14,57 +14,55 @@ import pyarrow as pa
 import shapely
 
 from rivermouth.errors import TableInvalid
-from rivermouth.tables.files import read_bytes, short_name
-from rivermouth.tables.source import geometry_field
+from rivermouth.spec.filters import Filter
+from rivermouth.tables.files import read_bytes
+from rivermouth.tables.source import T, geometry_field
 from rivermouth.tables.sources.crs import UNKNOWN, WGS84, srid_of_crs
+from rivermouth.tables.sources.filtering import expression, kept, with_tested
 from rivermouth.tables.sources.geojson_shapes import TYPES, shapes
-from rivermouth.tables.sources.notebook import Shown
+from rivermouth.tables.sources.table import FileTable, at_least_one
 
-WHERE = "tables.geojson"
+CALL = "tables.geojson"
 GEOMETRY = "geometry"
 _ID = "id"
 
 Feature = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class GeoJSONFile(Shown):
+@dataclass(frozen=True, repr=False)
+class GeoJSONFile(FileTable):
     """The features of a GeoJSON file, in the file's order."""
 
     path: str
+    where: Filter = ()
 
-    @property
-    def name(self) -> str:
-        """The file's name."""
-        return short_name(self.path)
-
-    @property
-    def identity(self) -> str:
-        """The file's path."""
-        return f"geojson:{self.path}"
+    function = "geojson"
 
     def schema(self) -> pa.Schema:
         """The properties' types, inferred from all features, and `geometry`; reads the file."""
         features, srid = _load(self.path)
         columns = [pa.field(name, _column(name, features).type) for name in _names(features)]
-        return pa.schema([*columns, geometry_field(GEOMETRY, srid)])
+        schema = pa.schema([*columns, geometry_field(GEOMETRY, srid)])
+        expression(self.where, schema, call=CALL)
+        return schema
 
-    def read(self, columns: Sequence[str]) -> pa.Table:
-        """All features, these columns only."""
+    def scan(self, columns: Sequence[str], use: Callable[[Iterator[pa.RecordBatch]], T]) -> T:
+        """What `use` makes of all features, these columns only, in one batch."""
         features, srid = _load(self.path)
-        made, fields = [], []
-        for name in columns:
-            column = _geometry(features) if name == GEOMETRY else _column(name, features)
-            made.append(column)
-            fields.append(
-                geometry_field(name, srid) if name == GEOMETRY else pa.field(name, column.type)
-            )
-        return pa.Table.from_arrays(made, schema=pa.schema(fields))
+        arrays, fields = [], []
+        for name in with_tested(columns, self.where):
+            is_geometry = name == GEOMETRY
+            arrays.append(_geometry(features) if is_geometry else _column(name, features))
+            field = pa.field(name, arrays[-1].type)
+            fields.append(geometry_field(name, srid) if is_geometry else field)
+        rows = pa.Table.from_arrays(arrays, schema=pa.schema(fields))
+        found = kept(rows, self.where, columns, call=CALL)
+        return use(at_least_one(found.to_batches(), found.schema))
 
 
 def _load(path: str) -> tuple[list[Feature], int]:
     with _collector_off():
-        documents = _documents(read_bytes(path, where=WHERE))
+        documents = _documents(read_bytes(path, where=CALL))
         features = list(chain.from_iterable(map(_features, documents)))
     return features, _srid(documents)
 
@@ -87,38 +85,28 @@ def _documents(raw: bytes) -> list[Any]:
         return [json.loads(raw)]
     except UnicodeDecodeError as error:
         raise TableInvalid(
-            WHERE,
+            CALL,
             "the file is not UTF-8",
             there=str(error),
             todo="Save it as UTF-8; other formats have functions of their own in rm.tables.",
         ) from None
     except json.JSONDecodeError as error:
-        lines = raw.replace(b"\x1e", b"").splitlines()
-        if not _is_json(next(filter(bytes.strip, lines), b"")):
-            raise _not_json("the file", error) from None
-    return [_line(number, line) for number, line in enumerate(lines, 1) if line.strip()]
-
-
-def _is_json(line: bytes) -> bool:
-    try:
-        json.loads(line)
-    except ValueError:
-        return False
-    return True
-
-
-def _line(number: int, line: bytes) -> Any:
-    try:
-        return json.loads(line)
-    except ValueError as error:
-        raise _not_json(f"line {number}", error) from None
-
-
-def _not_json(what: str, error: ValueError) -> TableInvalid:
-    return TableInvalid(
-        WHERE,
+        what, said = "the file", error
+    documents: list[Any] = []
+    for number, line in enumerate(raw.replace(b"\x1e", b"").splitlines(), 1):
+        try:
+            documents += [json.loads(line)] if line.strip() else []
+        except json.JSONDecodeError as error:
+            if documents:
+                what, said = f"line {number}", error
+            break
+    else:
+        if documents:
+            return documents
+    raise TableInvalid(
+        CALL,
         f"{what} is not JSON",
-        there=str(error),
+        there=str(said),
         todo="Give a FeatureCollection, or one feature a line.",
     )
 
@@ -133,7 +121,7 @@ def _features(document: Any) -> Iterable[Feature]:
     if kind in TYPES:
         return [{"properties": None, "geometry": document}]
     raise TableInvalid(
-        WHERE,
+        CALL,
         "the file is JSON, but not GeoJSON",
         there=f"it holds a {type(document).__name__}"
         + (f" of type {kind!r}" if isinstance(document, dict) else ""),
@@ -146,7 +134,7 @@ def _checked(feature: Any) -> Feature:
     if properties is None or isinstance(properties, dict):
         return feature  # type: ignore[no-any-return]
     raise TableInvalid(
-        WHERE,
+        CALL,
         "a feature is not an object with properties",
         there=f"it is {json.dumps(feature)[:80]}",
         todo="Write it as RFC 7946 says.",
@@ -162,7 +150,7 @@ def _srid(documents: list[Any]) -> int:
     srid = srid_of_crs(named)
     if srid == UNKNOWN:
         raise TableInvalid(
-            WHERE,
+            CALL,
             f"the file's crs is {named!r}, which names no EPSG code",
             todo="Write the file in longitude and latitude, without a crs, as RFC 7946 says.",
         )
@@ -174,7 +162,7 @@ def _names(features: list[Feature]) -> list[str]:
     names = dict.fromkeys(chain.from_iterable(f.get("properties") or () for f in features))
     if GEOMETRY in names:
         raise TableInvalid(
-            WHERE,
+            CALL,
             "a property is called 'geometry', as the column of geometries is",
             todo="Rename the property.",
         )
@@ -191,7 +179,7 @@ def _column(name: str, features: list[Feature]) -> pa.Array:
         column = pa.array(values)
     except (pa.ArrowInvalid, OverflowError, UnicodeEncodeError) as error:
         raise TableInvalid(
-            WHERE,
+            CALL,
             f"the values of property {name!r} have no common type",
             there=str(error).rstrip("."),
             todo="Give it one type in all features.",
@@ -202,5 +190,5 @@ def _column(name: str, features: list[Feature]) -> pa.Array:
 
 def _geometry(features: list[Feature]) -> pa.Array:
     with _collector_off():
-        made = shapes([feature.get("geometry") for feature in features], where=WHERE)
+        made = shapes([feature.get("geometry") for feature in features], where=CALL)
         return pa.array(shapely.to_wkb(made, flavor="iso", byte_order=1), pa.binary())

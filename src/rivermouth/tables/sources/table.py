@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import ClassVar
 
 import pyarrow as pa
@@ -66,3 +66,12 @@ class FileTable(Table):
     def location(self) -> str:
         """The file's path."""
         return self.path
+
+
+def at_least_one(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The batches; where there are none, one without rows."""
+    batch = None
+    for batch in batches:
+        yield batch
+    if batch is None:
+        yield pa.RecordBatch.from_pylist([], schema)

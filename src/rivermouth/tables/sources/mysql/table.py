@@ -16,6 +16,7 @@ from rivermouth.kernels.keys import key_index
 from rivermouth.spec.conditions import Condition
 from rivermouth.tables.cache.probes import Probes, answerable, probes_of
 from rivermouth.tables.source import srid_of
+from rivermouth.tables.sources.mysql.address import MySQLAddress
 from rivermouth.tables.sources.mysql.catalog import describe
 from rivermouth.tables.sources.mysql.driver import Connection, MySQLDriver
 from rivermouth.tables.sources.mysql.types import bound, json_values, typed
@@ -36,6 +37,8 @@ _SRID_SIZE = 4  # bytes before the WKB of a geometry
 @dataclass(frozen=True, repr=False)
 class MySQLTable(SQLTable):
     """The rows of a table or view, by primary key, or else as the server gives them."""
+
+    address: MySQLAddress
 
     function = "mysql"
     driver = MySQLDriver()

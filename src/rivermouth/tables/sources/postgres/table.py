@@ -12,6 +12,7 @@ from psycopg import ClientCursor
 
 from rivermouth.errors import TableInvalid
 from rivermouth.spec.conditions import Condition, Nearest, split
+from rivermouth.tables.sources.postgres.address import PostgresAddress
 from rivermouth.tables.sources.postgres.catalog import describe, quoted
 from rivermouth.tables.sources.postgres.driver import Connection, PostgresDriver
 from rivermouth.tables.sources.postgres.fetching import arrays_of, copied, rows_of
@@ -55,6 +56,8 @@ class PostgresTable(SQLTable):
     two lines that share a piece for lines that cross, and points or lines beside a polygon in one
     collection for others than they are.
     """
+
+    address: PostgresAddress
 
     function = "postgres"
     driver = PostgresDriver()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import time
 from collections.abc import Mapping, Sequence
@@ -15,7 +14,7 @@ import pyarrow as pa
 from rivermouth.errors import TableInvalid, TableUnavailable
 from rivermouth.spec.conditions import Condition
 from rivermouth.tables.cache.probes import Probes, answerable, probes_of
-from rivermouth.tables.files import missing, short_name
+from rivermouth.tables.files import check_exists, short_name
 from rivermouth.tables.sources.sql import relation as sql
 from rivermouth.tables.sources.sql import statements
 from rivermouth.tables.sources.sql.driver import FAULTS, Driver
@@ -73,8 +72,7 @@ class SQLiteDriver(Driver[SQLiteFile, sqlite3.Connection]):
 
     def open(self, address: SQLiteFile) -> sqlite3.Connection:
         """The file, read-only."""
-        if not os.path.exists(address.path):
-            raise missing(address.path, where=self.call)
+        check_exists(address.path, where=self.call)
         # quoted, so that a # or ? in the path is not taken for the end of it
         file = sqlite3.connect(f"file:{quote(address.path)}?mode=ro", uri=True)
         file.execute("PRAGMA temp_store = MEMORY")
@@ -94,6 +92,8 @@ class SQLiteDriver(Driver[SQLiteFile, sqlite3.Connection]):
 @dataclass(frozen=True, repr=False)
 class SQLiteTable(SQLTable):
     """The rows of a table or view, by primary key, or else by rowid."""
+
+    address: SQLiteFile
 
     function = "sqlite"
     driver = SQLiteDriver()

@@ -20,7 +20,7 @@ from benchmarks.harness.formatting import Cells, Document, number, only, spread
 from benchmarks.papers import disorder_tables as disorder
 from benchmarks.suites.keys import key_tables as keyed
 from benchmarks.suites.routing import routing_tables
-from benchmarks.suites.stream_join import join_tables as meeting
+from benchmarks.suites.stream_join import join_tables
 
 IMAGES = ROOT / "docs" / "img"
 #: the pages, and where the plots are as seen from them
@@ -270,10 +270,10 @@ TABLES: dict[str, tuple[str, Callable[[Document], Cells]]] = {
     "recall_growth": ("recall", keyed.workload_growth),
     "traffic": ("traffic", keyed.workload),
     "traffic_growth": ("traffic", keyed.workload_growth),
-    "stream_stream": ("stream_stream", meeting.stream_stream),
-    "stream_stream_growth": ("stream_stream_growth", meeting.stream_stream_growth),
-    "stream_stream_crowd": ("stream_stream_crowd", meeting.stream_stream_crowd),
-    "stream_stream_latency": ("stream_stream_latency", meeting.stream_stream_latency),
+    "stream_stream": ("stream_stream", join_tables.stream_stream),
+    "stream_stream_growth": ("stream_stream_growth", join_tables.stream_stream_growth),
+    "stream_stream_crowd": ("stream_stream_crowd", join_tables.stream_stream_crowd),
+    "stream_stream_latency": ("stream_stream_latency", join_tables.stream_stream_latency),
     "out_of_order": ("out_of_order", disorder.out_of_order),
     "out_of_order_aggregates": ("out_of_order", disorder.aggregates),
     "out_of_order_seeds": ("out_of_order", disorder.seeds),
@@ -297,7 +297,7 @@ SCRIPTS = {
     "stream_stream": "stream_stream beside",
     "stream_stream_growth": "stream_stream growth",
     "stream_stream_crowd": "stream_stream crowd",
-    "stream_stream_latency": "meeting_latency",
+    "stream_stream_latency": "stream_latency",
     "equality_latency": "latency --table keys",
     "recall": "workloads recall",
     "traffic": "workloads traffic",

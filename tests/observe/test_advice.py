@@ -49,7 +49,7 @@ def test_a_hot_partition_and_one_that_is_only_small() -> None:
     assert of("join_table.zones", counts=counts, loads=[90, 5, 5]) == []
     hot = {"rivermouth.join_interval.1": operator(counts=counts, loads=[9_000, 500, 500])}
     (one,) = advice(numbers(batch(0, operators=hot)))
-    assert "rm.grid(learn=folder)" in one["todo"]
+    assert "rm.grid(skew_path=folder)" in one["todo"]
 
 
 def test_rows_that_could_not_take_part() -> None:

@@ -15,7 +15,7 @@ from tests.support.shapes import pool
 import rivermouth as rm
 from rivermouth.errors import RivermouthError
 from rivermouth.testing import assert_same_rows, frame, replay, rows, stream
-from rivermouth.testing import meetings as oracle
+from rivermouth.testing import stream_joins as oracle
 
 pytestmark = pytest.mark.spark
 
@@ -43,7 +43,7 @@ COLUMNS = {"r": "r", "seen": "u"}
 
 
 def made(names, seed):
-    """Rows in disorder of at most 30 seconds; the last, a day later, moves the clock past all."""
+    """Rows up to 30 seconds out of order; the last, a day later, moves the watermark past all."""
     rng = np.random.default_rng(seed)
     shapes = pool(seed, COUNT)
     times = rng.integers(0, 300, COUNT)
@@ -77,7 +77,7 @@ def frames(spark, engine, sides):
 
 
 def without_last(found):
-    """The row that moves the clock waits for its own partners in a stream, and ends a batch."""
+    """The row that moves the watermark waits for its own partners in a stream, and ends a batch."""
     return [
         {**row, **({"distance": round(row["distance"], 6)} if row.get("distance") else {})}
         for row in found
@@ -89,7 +89,7 @@ def check(spark, engine, sides, join, truth, on, how):
     asked = {"on": on, "time": ("t", "u"), "how": how, "columns": COLUMNS}
     result = join(
         *frames(spark, engine, sides),
-        **asked, lateness="30 seconds", grid=rm.grid(buckets=3, bin="25 seconds", cell=None),
+        **asked, lateness="30 seconds", buckets=3, grid=rm.grid(bin="25 seconds", cell=None),
     )  # fmt: skip
     assert_same_rows(without_last(rows(result)), without_last(truth(*sides, **asked)))
 
@@ -143,6 +143,39 @@ def test_a_frame_is_joined_with_itself_and_the_result_with_others(spark, make, t
     assert found == [("1", "1", 1), ("1", "2", 1), ("2", "1", 1), ("2", "2", 1), ("3", "3", None)]
 
 
+@pytest.mark.parametrize(
+    ("suffixes", "names"),
+    [
+        (("", "_other"), ["cab", "at", "x", "y", "zone", "cab_other", "at_other", "distance"]),
+        (("_one", ""), ["cab_one", "at_one", "x", "y", "zone", "cab", "at", "distance"]),
+    ],
+)
+def test_suffixes_tell_clashing_columns_apart(spark, suffixes, names):
+    cabs = frame(spark, CABS)
+    on = rm.nearest(rm.point("x", "y"), rm.point("x", "y"), k=2)
+    found = rm.join_window(
+        cabs, cabs, on=on, time="at", window=rm.tumbling("1 hour"), columns=["cab", "at"],
+        suffixes=suffixes,
+    )  # fmt: skip
+    assert found.columns == [*names, "window_start", "window_end"]
+    pairs = sorted((row[names[0]], row[names[5]], row["distance"]) for row in rows(found))
+    assert pairs == [
+        ("1", "1", 0), ("1", "2", 1), ("2", "2", 0), ("2", "3", 0), ("3", "2", 0), ("3", "3", 0),
+    ]  # fmt: skip
+
+
+def test_the_column_of_distances_has_the_name_of_the_condition(spark):
+    cabs = frame(spark, CABS)
+    on = rm.nearest(rm.point("x", "y"), rm.point("x", "y"), name="apart")
+    found = rm.join_interval(
+        cabs, cabs, on=on, time="at", between=("1 second", "1 hour"), columns={"next": "cab"}
+    )
+    assert sorted((row["cab"], row["next"], row["apart"]) for row in rows(found)) == [
+        ("1", "2", 1.0),
+        ("2", "3", 0.0),
+    ]
+
+
 def test_times_without_a_zone_and_geometry_columns(spark):
     shapes = [shapely.box(0, 0, 2, 2), shapely.Point(1, 1), shapely.Point(9, 9)]
     listed = [(n, dt.datetime(2026, 1, 1, 12, n), bytearray(s.wkb)) for n, s in enumerate(shapes)]
@@ -160,11 +193,11 @@ def test_times_without_a_zone_and_geometry_columns(spark):
 
 
 def test_late_and_future_rows_come_if_asked_for_and_metrics_count_them(spark):
-    ahead = dt.datetime.now(dt.UTC) + dt.timedelta(days=400)
+    future = dt.datetime.now(dt.UTC) + dt.timedelta(days=400)
     cabs = f"""
     cab | at timestamp        | x double | y double
     1   | 2026-01-01 12:00:00 | 0        | 0
-    2   | {ahead:%Y-%m-%d %H:%M:%S} | 0  | 0
+    2   | {future:%Y-%m-%d %H:%M:%S} | 0  | 0
     3   | 2026-01-01 12:10:00 | 0        | 0
     4   | 2026-01-01 12:08:00 | null     | 0
     5   | 2026-01-01 12:08:59 | 0        | 0
@@ -177,8 +210,8 @@ def test_late_and_future_rows_come_if_asked_for_and_metrics_count_them(spark):
     query = pairs.writeStream.format("memory").queryName("late").trigger(availableNow=True).start()
     query.awaitTermination()
     found = spark.table("late").collect()
-    told = sorted((row["kind"], row["side"] or "", row["cab"] or row["other"]) for row in found)
-    assert told == [
+    kinds = sorted((row["kind"], row["side"] or "", row["cab"] or row["other"]) for row in found)
+    assert kinds == [
         ("future", "left", "2"), ("future", "right", "2"), ("late", "left", "5"),
         ("late", "right", "5"), ("rejected", "left", "4"), ("rejected", "right", "4"),
         ("row", "", "1"), ("row", "", "3"), ("row", "", "3"), ("row", "", "6"), ("row", "", "6"),
@@ -205,7 +238,7 @@ def test_a_restart_goes_on_with_other_partitions_and_refuses_other_buckets(spark
     def pairs(buckets):
         return rm.join_interval(
             source, source, on=NEAR, time="at", between=("-1 minute", "1 minute"),
-            columns={"other": "cab"}, lateness="1 hour", grid=rm.grid(buckets=buckets),
+            columns={"other": "cab"}, lateness="1 hour", buckets=buckets,
         )  # fmt: skip
 
     assert len(rows(pairs(4), **kept)) == 1
@@ -230,7 +263,7 @@ def test_a_restart_goes_on_with_other_partitions_and_refuses_other_buckets(spark
         rows(pairs(2), **kept)
 
 
-def crowd(names, seed, first, rows=1200):
+def skewed(names, seed, first, rows=1200):
     """Rows of a minute in a wide plain, half of them in one cell."""
     rng = np.random.default_rng(seed)
     xy = np.where(rng.random((rows, 1)) < 0.5, rng.random((rows, 2)), rng.random((rows, 2)) * 900)
@@ -240,22 +273,22 @@ def crowd(names, seed, first, rows=1200):
     return pa.table(dict(zip(names, [ids, at, xy[:, 0], xy[:, 1]], strict=True)))
 
 
-def test_a_crowded_place_is_spread_while_the_stream_flows(spark, tmp_path):
-    """The pairs of a batch frame, a load that evens out, and rules that can be lost."""
+def test_a_skewed_cell_is_salted_while_the_stream_runs(spark, tmp_path):
+    """The pairs of a batch frame, a load that evens out, and a folder that can be lost."""
     from rivermouth.testing.results import StreamFailed
 
     names = (["l", "at", "x", "y"], ["r", "at", "x", "y"])
-    tables = [pa.concat_tables(crowd(names[n], n, k) for k in range(5)) for n in (0, 1)]
+    tables = [pa.concat_tables(skewed(names[n], n, k) for k in range(5)) for n in (0, 1)]
 
-    def pairs(left, right, learn=tmp_path / "crowded"):
+    def pairs(left, right, skew_path=tmp_path / "skew"):
         return rm.join_interval(
             left, right, on=NEAR, time="at", between=("-1 second", "1 second"), columns=["r"],
-            lateness="1 second", grid=rm.grid(buckets=8, learn=learn),
+            lateness="1 second", buckets=8, grid=rm.grid(skew_path=skew_path),
         )  # fmt: skip
 
     whole = [spark.createDataFrame(table) for table in tables]
     truth = {(row["l"], row["r"]) for row in rows(pairs(*whole))}
-    assert not (tmp_path / "crowded").exists()  # a batch frame learns nothing
+    assert not (tmp_path / "skew").exists()  # a batch frame tracks no skew
     folders = [tmp_path / "left", tmp_path / "right"]
     parts = [
         replay(one, cuts=1200, path=folder) for one, folder in zip(whole, folders, strict=True)
@@ -266,22 +299,22 @@ def test_a_crowded_place_is_spread_while_the_stream_flows(spark, tmp_path):
         later.append((last.rename(tmp_path / f"{folder.name}-later"), last))
     kept = {"checkpointLocation": str(tmp_path / "checkpoint")}
     query = (
-        pairs(*parts).writeStream.format("memory").queryName("crowd").options(**kept)
+        pairs(*parts).writeStream.format("memory").queryName("skewed").options(**kept)
         .trigger(availableNow=True).start()
     )  # fmt: skip
     query.awaitTermination()
-    found = {(row["l"], row["r"]) for row in spark.table("crowd").collect()}
+    found = {(row["l"], row["r"]) for row in spark.table("skewed").collect()}
     numbers = rm.metrics(query)["operators"]["join_interval"]
     assert numbers["state"]["salted_cells"] == 1
     # all right rows of the place are at home in one bucket, of the left ones a share
     assert max(numbers["rows_per_task"]) < 0.4 * sum(numbers["rows_per_task"])
-    shutil.rmtree(tmp_path / "crowded")
+    shutil.rmtree(tmp_path / "skew")
     for from_, to in later:
         from_.rename(to)
-    with pytest.raises(StreamFailed, match=r"put right from the state.*Start the query again"):
+    with pytest.raises(StreamFailed, match=r"restored from the state.*Restart the query"):
         rows(pairs(*parts), **kept)
-    with pytest.raises(StreamFailed, match="learns crowded places"):
-        rows(pairs(*parts, learn=None), **kept)
+    with pytest.raises(StreamFailed, match="salts skewed cells"):
+        rows(pairs(*parts, skew_path=None), **kept)
     found |= {(row["l"], row["r"]) for row in rows(pairs(*parts), **kept)}
     assert len(truth) > 1000
     assert found == truth
@@ -290,9 +323,9 @@ def test_a_crowded_place_is_spread_while_the_stream_flows(spark, tmp_path):
 WRONG = {
     "disjoint": (
         {"on": rm.disjoint("g", "g")},
-        r"two streams cannot be joined by shapes that do not meet; disjoint\('g', 'g'\)",
+        r"two streams cannot be joined by shapes that do not intersect; disjoint\('g', 'g'\)",
     ),
-    "relate": ({"on": rm.relate("g", "g", "FF*FF****")}, "shapes that do not meet"),
+    "relate": ({"on": rm.relate("g", "g", "FF*FF****")}, "shapes that do not intersect"),
     "asof": ({"on": rm.asof("at", "at")}, "rm.between and rm.asof look up a table"),
     "column": (
         {"on": rm.within("f", "g")},
@@ -300,24 +333,33 @@ WRONG = {
     ),
     "time": ({"time": "cab"}, "time names column 'cab' of the left side, which is string"),
     "two times": ({"time": ("at", "local")}, "'at' is timestamp, 'local' is timestamp_ntz"),
-    "clash": ({"columns": None}, "the result would have two columns .*Choose or rename the right"),
+    "clash": ({"columns": None}, "the result would have two columns .*Choose or rename"),
     "clash of ours": (
         {"on": rm.nearest("g", "g"), "columns": {"distance": "x"}},
         "would have two columns 'distance'",
     ),
     "how": ({"how": "anti"}, r"how is 'anti'. Use one of \['inner', 'left'\]"),
     "order": ({"between": ("0 seconds", "-1 second")}, "nothing lies between 0 seconds and -1"),
-    "open": ({"between": (None, "1 second")}, "between has an end that is open"),
+    "open": ({"between": (None, "1 second")}, "between has an open end"),
     "text": ({"between": "1 second"}, r"between is '1 second'. Give \(lower, upper\)"),
-    "late": ({"late": "drop"}, "late is 'drop'. Use 'count' or 'rows'"),
-    "families": ({"on": rm.keys({"cab": "x"})}, r"equal compares 'cab' \(string\) with 'x'"),
+    "late": ({"late": "drop"}, "late is 'drop'. Use one of \\['count', 'rows'\\]"),
+    "families": (
+        {"on": rm.keys({"cab": "x"})},
+        r"keys compares 'cab' \(string\) with 'x' of the right",
+    ),
     "cell": (
         {"on": rm.nearest("g", "g"), "grid": rm.grid(cell=1)},
         r"grid\(cell=\) has no meaning",
     ),
-    "learn": (
-        {"on": rm.dwithin("g", "g", distance=1), "grid": rm.grid(learn="/tmp/crowded")},
-        r"grid\(learn=\) between two columns of shapes",
+    "buckets": ({"buckets": 0}, "buckets is 0. Make it positive"),
+    "suffixes": ({"columns": ["x"], "suffixes": ("", "")}, "suffixes is"),
+    "window": (
+        {"columns": {"kind": "x"}, "late": "rows"},
+        "the result would have two columns 'kind'",
+    ),
+    "skew_path": (
+        {"on": rm.dwithin("g", "g", distance=1), "grid": rm.grid(skew_path="/tmp/skew")},
+        r"grid\(skew_path=\) between two columns of shapes",
     ),
 }
 
@@ -330,20 +372,20 @@ def cabs(spark):
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_what_makes_no_sense_is_said_at_definition(cabs, case):
+def test_wrong_arguments_are_errors_at_definition(cabs, case):
     asked, message = WRONG[case]
     usual = {"on": NEAR, "time": "at", "between": ("-1 minute", "1 minute"), "columns": []}
     with pytest.raises(RivermouthError, match=f"^join_interval.*{message}"):
         rm.join_interval(cabs, cabs, **{**usual, **asked})
 
 
-def test_a_silent_side_holds_nobody_up_for_longer_than_it_may(spark, tmp_path):
+def test_an_idle_side_stops_holding_back_the_watermark(spark, tmp_path):
     left = stream(spark, "x double | y double | at timestamp\n1 | 1 | 2026-01-01 12:00:00")
     right = stream(spark, "x double | y double | at timestamp\n9 | 9 | 2026-01-01 11:00:00")
     idle = rm.join_interval(
         left, right, on=NEAR, time="at", between=("-1 minute", "1 minute"), how="left",
         columns={"seen": "at"}, lateness="0 seconds", idle_timeout="1 second",
-        grid=rm.grid(buckets=2),
+        buckets=2,
     )  # fmt: skip
     query = (
         idle.writeStream.format("memory").queryName("silent")
@@ -359,10 +401,12 @@ def test_a_silent_side_holds_nobody_up_for_longer_than_it_may(spark, tmp_path):
     assert [(row.x, row.seen) for row in spark.table("silent").collect()] == [(1.0, None)]
 
 
-def test_streams_must_say_how_late_rows_may_be(spark, cabs):
+def test_the_lateness_of_streams_must_be_defined(spark, cabs):
     usual = {"on": NEAR, "time": "at", "columns": [], "window": rm.tumbling("1 minute")}
     cabs_stream = stream(spark, CABS)
-    with pytest.raises(RivermouthError, match=r"how late rows may be is not said.*Give lateness="):
+    with pytest.raises(
+        RivermouthError, match=r"how late rows may be is not defined.*Give lateness="
+    ):
         rm.join_window(cabs_stream, cabs_stream, **usual)
     with pytest.raises(RivermouthError, match="only the left side is a stream"):
         rm.join_window(cabs_stream, cabs, **usual)

@@ -192,24 +192,25 @@ def test_sparks_own_geometry_goes_in_and_out(spark, table, table_rows):
         ),
         (
             {"on": rm.within("id", "b")},
-            "join_table: the events' column 'id' is of type bigint, not a geometry. "
-            "Name a column of WKB (binary) or GEOMETRY, or two numbers with rm.point.",
-        ),
-        (
-            {"on": rm.within("a", "name")},
-            "join_table: column 'name' of places.parquet is of type string, not a geometry; the "
-            "table's geometry columns are ['b']. Name one of these, or two number columns with "
+            "join_table: column 'id' of the events is bigint, not a geometry; the geometry columns "
+            "there are ['a']. Name a column of WKB (binary) or GEOMETRY, or two numbers with "
             "rm.point.",
         ),
         (
+            {"on": rm.within("a", "name")},
+            "join_table: column 'name' of places.parquet is string, not a geometry; the geometry "
+            "columns there are ['b']. Name a column of WKB (binary) or GEOMETRY, or two numbers "
+            "with rm.point.",
+        ),
+        (
             {"on": rm.within(rm.point("a", "y"), "b")},
-            "join_table: rm.point needs numbers, but the events' column 'a' is binary. "
+            "join_table: rm.point needs numbers, but column 'a' of the events is binary. "
             "Cast it to double.",
         ),
         (
             {"on": rm.keys({"id": "name"})},
             "join_table: keys compares 'id' (bigint) with 'name' of places.parquet (string). "
-            "Cast one of them, as in events.withColumn('id', F.col('id').cast('string')).",
+            "Cast one of them, as in F.col('id').cast('string').",
         ),
         (
             {"on": rm.within("a", "b"), "how": "outer"},

@@ -231,7 +231,7 @@ def join_interval_points(spark: SparkSession, folder: Path) -> Result:
     joined = rm.join_interval(
         *_points(spark, folder), on=NEAR, time="at", between=("-8 seconds", "4 seconds"),
         columns=["right"], lateness=("3 seconds", "2 seconds"), late="rows",
-        grid=rm.grid(buckets=2),
+        buckets=2,
     )  # fmt: skip
     return drained(joined, folder)
 
@@ -241,7 +241,7 @@ def join_interval_keys(spark: SparkSession, folder: Path) -> Result:
     joined = rm.join_interval(
         *_points(spark, folder), on=rm.keys("line"), time="at",
         between=("-3 seconds", "3 seconds"), how="left", columns=["right"],
-        lateness="3 seconds", late="count", grid=rm.grid(buckets=2),
+        lateness="3 seconds", late="count", buckets=2,
     )  # fmt: skip
     return drained(joined, folder)
 
@@ -256,7 +256,7 @@ def join_interval_shapes(spark: SparkSession, folder: Path) -> Result:
     joined = rm.join_interval(
         left, right, on=rm.intersects("left_shape", "right_shape"), time="at",
         between=("-6 seconds", "6 seconds"), columns=["right"], lateness="3 seconds",
-        late="count", grid=rm.grid(buckets=2, cell=2.0, bin="2 seconds"),
+        late="count", buckets=2, grid=rm.grid(cell=2.0, bin="2 seconds"),
     )  # fmt: skip
     return drained(joined.drop("left_shape"), folder)
 
@@ -266,7 +266,7 @@ def join_interval_nearest(spark: SparkSession, folder: Path) -> Result:
     on = rm.nearest(rm.point("x", "y"), rm.point("x", "y"), k=2, distance=6) & rm.keys("line")
     joined = rm.join_interval(
         *_points(spark, folder), on=on, time="at", between=("-4 seconds", "2 seconds"),
-        columns=["right"], lateness="3 seconds", late="count", grid=rm.grid(buckets=2),
+        columns=["right"], lateness="3 seconds", late="count", buckets=2,
     )  # fmt: skip
     return drained(joined, folder)
 
@@ -276,7 +276,7 @@ def join_interval_skew(spark: SparkSession, folder: Path) -> Result:
     joined = rm.join_interval(
         *_points(spark, folder), on=NEAR, time="at", between=("-2 seconds", "2 seconds"),
         how="left", columns=["right"], lateness="1 second", late="count",
-        grid=rm.grid(buckets=2, learn=folder / "skew"),
+        buckets=2, grid=rm.grid(skew_path=folder / "skew"),
     )  # fmt: skip
     return drained(joined.select("left", "right"), folder)
 
@@ -286,7 +286,7 @@ def join_window_tumbling(spark: SparkSession, folder: Path) -> Result:
     on = rm.dwithin(rm.point("x", "y"), rm.point("x", "y"), meters=250_000)
     joined = rm.join_window(
         *_points(spark, folder), on=on, time="at", window=rm.tumbling("10 seconds"),
-        columns=["right"], lateness="3 seconds", late="rows", grid=rm.grid(buckets=2),
+        columns=["right"], lateness="3 seconds", late="rows", buckets=2,
     )  # fmt: skip
     return drained(joined, folder)
 
@@ -296,7 +296,7 @@ def join_window_sliding(spark: SparkSession, folder: Path) -> Result:
     joined = rm.join_window(
         *_points(spark, folder), on=NEAR & rm.keys("line"), time="at",
         window=rm.sliding("8 seconds", every="4 seconds"), how="left", columns=["right"],
-        early=True, lateness="3 seconds", late="count", grid=rm.grid(buckets=2),
+        early=True, lateness="3 seconds", late="count", buckets=2,
     )  # fmt: skip
     return drained(joined, folder)
 

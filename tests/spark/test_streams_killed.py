@@ -1,4 +1,4 @@
-"""A join of two streams that learns, killed again and again: each pair once in the end."""
+"""A stream join that salts skewed cells, killed again and again: each pair once in the end."""
 
 import os
 
@@ -9,8 +9,8 @@ import pytest
 from tests.support.killing import KILLS, kill_and_finish, output
 
 import rivermouth as rm
-from rivermouth.tables.skew.salting_store import Crowding
-from rivermouth.testing.meetings import join_interval
+from rivermouth.tables.skew.salting_store import SaltingStore
+from rivermouth.testing.stream_joins import join_interval
 
 pytestmark = pytest.mark.spark
 
@@ -32,7 +32,7 @@ def read(side):
 
 joined = rm.join_interval(
     read("l"), read("r"), on={ON}, time="at", between=("-20 seconds", "5 seconds"), how="left",
-    columns=["r"], lateness="5 seconds", grid=rm.grid(buckets=4, learn=f"{{folder}}/crowded"),
+    columns=["r"], lateness="5 seconds", buckets=4, grid=rm.grid(skew_path=f"{{folder}}/skew"),
 )
 query = (
     joined.select("l", "r").writeStream.format("parquet").option("path", f"{{folder}}/out")
@@ -90,5 +90,6 @@ def test_killed_again_and_again_each_pair_comes_once(folder):
     expected = [(row["l"], row["r"]) for row in truth if row["l"] >= 0]
     found = [(row["l"], row["r"]) for row in output(folder / "out")]
     assert len(found) > 1000
-    assert Crowding(str(folder / "crowded"), 4, where="test").before(FILES).steps  # there were such
+    store = SaltingStore(str(folder / "skew"), 4, where="test")
+    assert store.schedule(FILES).changes  # some cells were salted
     assert sorted(found, key=str) == sorted(expected, key=str)

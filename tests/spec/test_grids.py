@@ -10,8 +10,7 @@ from rivermouth.errors import DefinitionError
         ({"cell": 0}, "grid: cell is 0. Give a positive length."),
         ({"cell": float("nan")}, "grid: cell is nan. Give a positive length."),
         ({"bin": "0 seconds"}, "grid: bin is 0. Make it positive."),
-        ({"buckets": 0}, "grid: buckets is 0. Make it positive."),
-        ({"spread": -1}, "grid: spread is -1. Make it positive."),
+        ({"salt": -1}, "grid: salt is -1. Make it positive."),
     ],
 )
 def test_a_grid_that_makes_no_sense_is_refused(asked, message):

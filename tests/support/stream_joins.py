@@ -1,4 +1,4 @@
-"""Joins of two streams without Spark: routers, messages and steps as the door runs them."""
+"""Stream joins without Spark: routers, messages and processors as the engine runs them."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import datetime as dt
 import numpy as np
 import pyarrow as pa
 
-from rivermouth.kernels.skew.salting import Crowds, Learning
+import rivermouth as rm
+from rivermouth.kernels.skew.salting import SaltingContext, SaltSchedule
 from rivermouth.kernels.state.bucketing import Packer, Routed, arrivals
 from rivermouth.kernels.state.pair_encoding import unpacked
-from rivermouth.kernels.stream_join.processor import MeetingStepper
-from rivermouth.kernels.stream_join.query import Meeting, result_schema
-from rivermouth.kernels.stream_join.routing import MeetingRouter, routing
+from rivermouth.kernels.stream_join.processor import StreamJoinProcessor
+from rivermouth.kernels.stream_join.query import StreamJoin
+from rivermouth.kernels.stream_join.routing import StreamJoinRouter, plan_routing
 from rivermouth.kernels.stream_join.times import Interval, Windows
 from rivermouth.spec.conditions import Nearest, split
 from rivermouth.spec.durations import microseconds
@@ -35,49 +36,55 @@ def at(seconds):
     return dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(seconds=seconds)
 
 
-def meeting(
+def stream_join(
     on, when, left, right, *, how="inner", columns, lateness=0, width=None, late_rows=False
 ):
-    equal, place, _ = split(on)
-    brought = tuple(columns.items())
-    window = TIME if isinstance(when, Windows) else None
-    output = result_schema(
-        left, right, brought, distance=place.name if isinstance(place, Nearest) else None,
-        window=window, late_rows=late_rows,
-    )  # fmt: skip
+    keys, spatial, _ = split(on)
+    bounds = [("window_start", TIME), ("window_end", TIME)] if isinstance(when, Windows) else []
+    output = pa.schema(
+        [
+            *([("kind", pa.string()), ("side", pa.string())] if late_rows else []),
+            *left,
+            *(right.field(old).with_name(new) for new, old in columns.items()),
+            *([(spatial.name, pa.float64())] if isinstance(spatial, Nearest) else []),
+            *bounds,
+        ]
+    )
     late = microseconds(lateness, where="test") if isinstance(lateness, str) else lateness
-    return Meeting(
-        equal, place, ("t", "u"), when, how, brought, output, (late, late),
+    return StreamJoin(
+        keys, spatial, ("t", "u"), when, how, tuple(columns.items()), output, (late, late),
         width or when.bin, late_rows=late_rows,
     )  # fmt: skip
 
 
 class Buckets:
-    """The buckets of a join, fed batch by batch."""
+    """The buckets of a join, fed batch by batch; `enough` rows a bucket and salting is decided."""
 
-    def __init__(self, asked, buckets=1, *, cell=None, spread=None, future=0, learn=None):
-        self.asked, self.count = asked, buckets
-        self.routing = routing(asked, buckets, cell=cell, spread=spread)
-        self.future = future
+    def __init__(self, join, buckets=1, *, cell=None, salts=None, max_future=0, enough=None):
+        self.join, self.count = join, buckets
+        self.routing = plan_routing(join, buckets, cell=cell, salts=salts)
+        self.max_future = max_future
         self.stores = [{} for _ in range(buckets)]
-        self.hints = [{} for _ in range(buckets)]
+        self.caches = [{} for _ in range(buckets)]
         self.reports = []
-        self.learn, self.batch, self.folder = learn, 0, {}
+        self.enough, self.batch, self.published = enough, 0, {}
 
     @property
-    def crowds(self):
-        """The steps that the next micro-batch knows."""
-        return Crowds.known(self.folder, self.count, self.batch)
+    def schedule(self):
+        """The salting that the next micro-batch knows."""
+        return SaltSchedule.merged(self.published, self.count, self.batch)
 
     def routed(self, side, batch, now=NOW):
         return self._router(side, batch).route(batch, now)
 
     def _router(self, side, batch):
-        crowds = None if self.learn is None else self.crowds
-        return MeetingRouter(self.asked, side, self.routing, self.future, batch.schema, crowds)
+        schedule = None if self.enough is None else self.schedule
+        return StreamJoinRouter(
+            self.join, side, self.routing, self.max_future, batch.schema, schedule
+        )
 
     def feed(self, *batches, last=False, forget=False, newest=None, now=NOW):
-        """A micro-batch of one record batch a side; `forget` drops what workers remember."""
+        """A micro-batch of one record batch a side; `forget` drops what workers have cached."""
         inbox = [[] for _ in range(self.count)]
         for side, batch in enumerate(batches):
             packer = Packer(side, self.count, 0)
@@ -89,25 +96,61 @@ class Buckets:
                 inbox[bucket].append(message)
         rows = []
         for bucket, messages in enumerate(inbox):
-            learning = None
-            if self.learn is not None:
-                learning = Learning(self.batch, self.folder.__setitem__, enough=self.learn)
-            stepper = MeetingStepper(self.asked, self.routing, bucket, learning)
+            salting = None
+            if self.enough is not None:
+                publish = self.published.__setitem__
+                salting = SaltingContext(self.batch, publish, enough=self.enough)
+            processor = StreamJoinProcessor(self.join, self.routing, bucket, salting)
             found = arrivals(messages, sides=2, now=now, last=last)
-            hint = {} if forget else self.hints[bucket]
-            for table in stepper.process(self.stores[bucket], found, hint):
-                for batch in unpacked(table, self.asked.output):
-                    assert batch.schema == self.asked.output
+            cache = {} if forget else self.caches[bucket]
+            for table in processor.process(self.stores[bucket], found, cache):
+                for batch in unpacked(table, self.join.output):
+                    assert batch.schema == self.join.output
                     rows += batch.to_pylist()
-            self.hints[bucket] = hint
-            self.reports.append(stepper.report())
+            self.caches[bucket] = cache
+            self.reports.append(processor.report())
         self.batch += 1
         return rows
 
     @property
-    def held(self):
-        """How many values the stores have, besides their books."""
+    def values(self):
+        """How many values the stores have, besides their manifests."""
         return sum(len(store.keys() - {"meta"}) for store in self.stores)
+
+
+def points(names, rows):
+    """Rows of (id, seconds, x, y)."""
+    ids, times, x, y = zip(*rows, strict=True) if rows else ((), (), (), ())
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array(ids, pa.int64()),
+            pa.array([None if t is None else at(t) for t in times], TIME),
+            pa.array(x, pa.float64()),
+            pa.array(y, pa.float64()),
+        ],
+        names,
+    )
+
+
+def left(*rows):
+    return points(["l", "t", "x", "y"], rows)
+
+
+def right(*rows):
+    return points(["r", "u", "v", "w"], rows)
+
+
+NEAR = rm.dwithin(rm.point("x", "y"), rm.point("v", "w"), distance=1)
+
+
+def near(when=None, *, buckets=1, on=NEAR, **asked):
+    """The buckets of a join of `left` and `right` points at most 1 and 5 seconds apart."""
+    when = interval("-5 seconds", "5 seconds") if when is None else when
+    routed = {
+        name: asked.pop(name) for name in ("cell", "salts", "max_future", "enough") if name in asked
+    }
+    join = stream_join(on, when, left().schema, right().schema, columns={"r": "r"}, **asked)
+    return Buckets(join, buckets, **routed)
 
 
 def in_disorder(rng, batch, time, lateness):
@@ -118,7 +161,7 @@ def in_disorder(rng, batch, time, lateness):
 
 
 def run(buckets, left, right, rng, *, lateness, batches):
-    """Both sides in disorder, cut into batches, then the clock beyond everything."""
+    """Both sides in disorder, cut into batches, then a watermark beyond everything."""
     sides = [in_disorder(rng, left, "t", lateness), in_disorder(rng, right, "u", lateness)]
     cuts = [np.sort(rng.integers(0, len(side) + 1, batches - 1)) for side in sides]
     ends = [[0, *cut.tolist(), len(side)] for cut, side in zip(cuts, sides, strict=True)]

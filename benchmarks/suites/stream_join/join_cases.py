@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 RADIUS = 6_371_008.7714
 LATENESS = "1 minute"
-BUCKETS = 4  #: of a join with a crowded place
+BUCKETS = 4  #: of a join with a skewed cell
 PIECE = 1 << 16  #: rows of a batch that leaves a worker
 #: what both bring from the other side
 OTHER = {"other": "taxi", "seen": "ts", "other_lon": "lon", "other_lat": "lat"}
@@ -41,14 +41,15 @@ def join_interval(
         between=(f"-{seconds} seconds", f"{seconds} seconds"),
         columns=OTHER,
         lateness=LATENESS,
-        grid=rm.grid(cell=cell, bin=bin, buckets=buckets),
+        buckets=buckets,
+        grid=rm.grid(cell=cell, bin=bin),
     )
 
 
 def crowded(taxis: DataFrame, *, share: float, way: str) -> DataFrame:
     """Taxis within 100 metres and 20 seconds, so many of which have gathered in one street.
 
-    `way` is how the place is dealt: "one bucket", "spread" by hand over all, or "learned".
+    `way` is where the cell's rows go: "one bucket", "spread" (salted by hand), or "learned".
     """
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -66,8 +67,8 @@ def crowded(taxis: DataFrame, *, share: float, way: str) -> DataFrame:
             "lat": F.when(here, lat).otherwise(F.col("lat")),
         }
     )
-    learn = tempfile.mkdtemp(prefix="crowded-") if way == "learned" else None
-    spread = BUCKETS if way == "spread" else None
+    skew_path = tempfile.mkdtemp(prefix="skew-") if way == "learned" else None
+    salt = BUCKETS if way == "spread" else None
     return rm.join_interval(
         taxis,
         taxis,
@@ -76,7 +77,8 @@ def crowded(taxis: DataFrame, *, share: float, way: str) -> DataFrame:
         between=("-20 seconds", "20 seconds"),
         columns=OTHER,
         lateness=LATENESS,
-        grid=rm.grid(buckets=BUCKETS, spread=spread, learn=learn),
+        buckets=BUCKETS,
+        grid=rm.grid(salt=salt, skew_path=skew_path),
     )
 
 

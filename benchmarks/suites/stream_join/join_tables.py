@@ -15,8 +15,8 @@ LABELS = {
 }
 WAYS = {
     "one bucket": "one bucket",
-    "spread": "all four, `spread=4`",
-    "learned": "as many as are worth it, `learn=folder`",
+    "spread": "all four, `salt=4`",
+    "learned": "as many as are worth it, `skew_path=folder`",
 }
 #: the axes of paper C's Figures 12 to 15, and the size of batches
 AXES = {

@@ -6,7 +6,7 @@ Spark's own join has state format 4 and the best of four widths of cells. Flink'
 the same cells stands beside them, and a `mapInArrow` that gives as many rows of as many columns and
 does nothing else: no join that is done in Python workers can cost less. Then paper C's Figures 12
 to 15 (cores, length of the interval, cells, bins) and the cost of small batches, and what a place
-costs that has most of the rows. Latency is measured by `meeting_latency`.
+costs that has most of the rows. Latency is measured by `stream_latency`.
 """
 
 from __future__ import annotations

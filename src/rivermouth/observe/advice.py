@@ -17,7 +17,7 @@ _OVERDUE = 3.0  # refresh times after which a table is stale
 _SLOWING = 2.0  # newest batches to those of the whole run
 _FEW = 10  # batches, below which nothing is said of trends
 _OVER_BUCKETS = (
-    "Have crowded cells spread, grid=rm.grid(learn=folder), or make cells smaller (cell=)."
+    "Have skewed cells salted, grid=rm.grid(skew_path=folder), or make cells smaller (cell=)."
 )
 #: what spreads the rows of an operator, by its name
 _SPREAD = {

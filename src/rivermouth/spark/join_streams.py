@@ -1,37 +1,27 @@
-"""join_interval and join_window: two streams meet in space and time."""
+"""join_interval and join_window: two streams joined in space and time."""
 
 from __future__ import annotations
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql import types as t
 
 from rivermouth.errors import ConditionError, DefinitionError
-from rivermouth.kernels.skew.salting import Learning
-from rivermouth.kernels.stream_join.processor import FORMAT, MeetingStepper
-from rivermouth.kernels.stream_join.query import Meeting, result_schema
-from rivermouth.kernels.stream_join.routing import MeetingRouter, Routing, routing
+from rivermouth.kernels.skew.salting import SaltingContext
+from rivermouth.kernels.stream_join.processor import FORMAT, StreamJoinProcessor
+from rivermouth.kernels.stream_join.query import StreamJoin
+from rivermouth.kernels.stream_join.routing import Routing, StreamJoinRouter, plan_routing
 from rivermouth.kernels.stream_join.times import Interval, Windows
 from rivermouth.spark.engines.stateful import Input, Operator, batch_number, bucket_count, run
-from rivermouth.spark.validation.join_streams import (
-    Asked,
-    How,
-    Late,
-    Lateness,
-    Times,
-    check,
-    check_names,
-    is_bounded,
-    lateness_of,
-)
-from rivermouth.spark.validation.join_table import Columns
-from rivermouth.spec.conditions import Condition, Nearest
-from rivermouth.spec.durations import Duration, microseconds, positive_seconds
+from rivermouth.spark.validation.join_streams import Checked, How, Late, Lateness, Times, check
+from rivermouth.spark.validation.names import Suffixes
+from rivermouth.spark.validation.relation import Columns
+from rivermouth.spec.conditions import Condition, DWithin, Nearest
+from rivermouth.spec.durations import Duration, microseconds
 from rivermouth.spec.grids import Grid
 from rivermouth.spec.identity import Described, identity, text_v1
 from rivermouth.spec.windows import Window
 from rivermouth.tables.files import located
-from rivermouth.tables.skew.salting_store import Crowding
+from rivermouth.tables.skew.salting_store import SaltingStore
 
 _ZONES = 14 * 3_600_000_000  # how far a local time without a zone may be ahead of UTC
 
@@ -45,60 +35,68 @@ def join_interval(
     between: tuple[Duration, Duration],
     how: How = "inner",
     columns: Columns = None,
+    suffixes: Suffixes = None,
     lateness: Lateness = None,
     late: Late = "count",
     max_future: Duration = "1 hour",
     idle_timeout: Duration | None = None,
+    buckets: int | None = None,
     grid: Grid | None = None,
 ) -> DataFrame:
     """Pairs of rows of two streams that are near each other in space and in time.
 
-    A pair comes out as soon as both rows are there, once, in whatever order they arrived. The
-    same call takes two batch frames and gives the same rows. A frame may be joined with itself; a
-    row meets itself then.
+    A pair is emitted once, as soon as both rows are there, in whatever order they arrived. The
+    same call takes two batch frames and gives the same rows. In a join of a frame with itself a
+    row is its own partner, too.
 
     Parameters
     ----------
     left, right
         Two streaming frames or two batch frames; also the results of other operators of ours.
     on
-        What a pair must satisfy: any place of `join_table` but ``disjoint``, with or without
-        ``& rm.keys(...)``. ``rm.nearest`` means the nearest among the right rows in the interval;
-        it is answered when the clock has passed it. Of rows equally far the older comes first.
+        What a pair must satisfy: any spatial condition of `join_table` but ``disjoint``, with or
+        without ``& rm.keys(...)``, or keys alone. ``rm.nearest`` means the nearest among the right
+        rows in the interval; they are emitted when the watermark has passed it. Of rows at the
+        same distance the older comes first.
     time
-        The column of times: one name, or (left name, right name). Timestamps of one type.
+        The time column: one name, or (left name, right name). Timestamps of one type.
     between
         (lower, upper), both included: the right row's time less the left's. ``("-5 minutes",
         "0 seconds")`` are right rows of the five minutes before.
     how
-        "inner": pairs. "left": also left rows that meet nothing, with nulls, once the clock says
-        that nothing can come for them.
+        "inner": pairs. "left": also left rows without a partner, with nulls, once the watermark
+        says that none can come.
     columns
         What to bring from the right side: names, or {new name: name there}. None: all but the
-        geometry and the equality columns that `on` names. A name that the left side has already
-        is an error.
+        geometry and the key columns that `on` names.
+    suffixes
+        What is appended to the names that both sides have, the left's and the right's, as in
+        ``("", "_right")``. None: such a name is an error.
     lateness
-        How much older than the newest row of its side a row may be; older ones are late and take
-        no part. One length of time, or (left, right). None: the delay of the frames' own
+        How much older than the newest row of its side a row may be; older ones are late and not
+        joined. One length of time, or (left, right). None: the delay of the frames' own
         ``withWatermark``. It has no meaning for batch frames.
     late
-        "count": late and rejected rows are counted, in the query's metrics. "rows": they
-        come in the result, too, told apart by a first column ``kind`` ("row", "late", "future",
-        "rejected") and ``side`` ("left", "right"); `rm.rejected` selects them.
+        "count": late and rejected rows are counted, in the query's metrics. "rows": they are in
+        the result, too, with a first column ``kind`` ("row", "late", "future", "rejected") and
+        ``side`` ("left", "right"); `rm.rejected` selects them.
     max_future
-        A row whose time is farther ahead of the wall clock is rejected: one clock that is wrong
-        would make all other rows late. Times without a zone may be 14 hours farther ahead.
+        A row whose time is farther ahead of the wall clock is rejected: one wrong clock would
+        make all other rows late. Times without a zone may be 14 hours farther ahead.
     idle_timeout
-        A side that is silent for so long no longer holds up the other; when both are, all that is
-        waited for is told. None: a silent side stops the clock. It needs timers of Spark, with
-        which an ``availableNow`` query does not end.
+        A side without input for so long no longer holds back the watermark; when both have none,
+        everything that waits is emitted. None: a side without input stops the watermark. It needs
+        Spark's timers, with which an ``availableNow`` query does not end.
+    buckets
+        Into how many parts the join is divided. None: the session's shuffle partitions, at most
+        32. A checkpoint keeps its number.
     grid
-        ``rm.grid(...)``: how space and time are cut, where the choice is not left to the join.
+        ``rm.grid(...)``: the cells of space and bins of time, where the defaults do not fit.
 
     Returns
     -------
     DataFrame
-        The left side's columns, those brought, and for ``rm.nearest`` a column ``distance``.
+        The left side's columns, those brought, and for ``rm.nearest`` the distances.
 
     Examples
     --------
@@ -121,8 +119,12 @@ def join_interval(
     [('ann', '7'), ('bob', None)]
     """
     where = "join_interval"
-    asked = check(where, left, right, on=on, time=time, how=how, columns=columns, late=late)
-    return _join(asked, _interval(where, between), lateness, late, max_future, idle_timeout, grid)
+    checked = check(
+        where, left, right, on=on, time=time, when=_interval(where, between), how=how,
+        columns=columns, suffixes=suffixes, lateness=lateness, late=late,
+        idle_timeout=idle_timeout, bin_us=grid.bin_us if grid else None,
+    )  # fmt: skip
+    return _join(checked, max_future, buckets, grid or Grid())
 
 
 def join_window(
@@ -134,37 +136,40 @@ def join_window(
     window: Window,
     how: How = "inner",
     columns: Columns = None,
+    suffixes: Suffixes = None,
     early: bool = False,
     lateness: Lateness = None,
     late: Late = "count",
     max_future: Duration = "1 hour",
     idle_timeout: Duration | None = None,
+    buckets: int | None = None,
     grid: Grid | None = None,
 ) -> DataFrame:
     """Pairs of rows of two streams that are near each other in space and share a window.
 
-    A pair comes out once per window that both rows are in, when the window closes: when the
-    clock says that no row of it can come any more. The same call takes two batch frames.
+    A pair is emitted once per window that both rows are in, when the window closes: when the
+    watermark says that no more rows of it can come. The same call takes two batch frames.
 
     Parameters
     ----------
-    left, right, on, time, columns, lateness, late, max_future, idle_timeout, grid
+    left, right, on, time, columns, suffixes, lateness
+    late, max_future, idle_timeout, buckets, grid
         As in `join_interval`; ``rm.nearest`` means the nearest among the window's right rows.
     window
         ``rm.tumbling("10 minutes")`` or ``rm.sliding("10 minutes", every="1 minute")``: the start
         belongs to a window, the end does not.
     how
-        "inner": pairs. "left": also left rows that meet nothing in a window, once for each such
+        "inner": pairs. "left": also left rows without a partner in a window, once for each such
         window, when it closes.
     early
-        Tell pairs when both rows are there, for all windows that they share. Left rows that meet
-        nothing still wait for their windows to close. Not for ``rm.nearest``.
+        Emit pairs when both rows are there, for all windows that they share. Left rows without a
+        partner still wait for their windows to close. Not for ``rm.nearest``.
 
     Returns
     -------
     DataFrame
-        The left side's columns, those brought, for ``rm.nearest`` a column ``distance``, and
-        ``window_start`` (included) and ``window_end`` (not included).
+        The left side's columns, those brought, for ``rm.nearest`` the distances, and
+        ``window_start`` (included) and ``window_end`` (excluded).
     """
     where = "join_window"
     if not isinstance(window, Window):
@@ -173,16 +178,20 @@ def join_window(
             f"{window!r} is not a window",
             todo='Write rm.tumbling("10 minutes") or rm.sliding("10 minutes", every="1 minute").',
         )
-    asked = check(where, left, right, on=on, time=time, how=how, columns=columns, late=late)
-    if early and isinstance(asked.place, Nearest):
+    checked = check(
+        where, left, right, on=on, time=time,
+        when=Windows(window.size_us, window.every_us, bool(early)), how=how,
+        columns=columns, suffixes=suffixes, lateness=lateness, late=late,
+        idle_timeout=idle_timeout, bin_us=grid.bin_us if grid else None,
+    )  # fmt: skip
+    if early and checked.join.is_nearest:
         raise ConditionError(
             where,
             "early=True with rm.nearest",
             there="which row is nearest is known when its window closes",
             todo="Leave early= out, or ask with rm.dwithin.",
         )
-    when = Windows(window.size_us, window.every_us, bool(early))
-    return _join(asked, when, lateness, late, max_future, idle_timeout, grid)
+    return _join(checked, max_future, buckets, grid or Grid())
 
 
 def _interval(where: str, between: tuple[Duration, Duration]) -> Interval:
@@ -195,7 +204,7 @@ def _interval(where: str, between: tuple[Duration, Duration]) -> Interval:
     if None in between:
         raise DefinitionError(
             where,
-            "between has an end that is open",
+            "between has an open end",
             there="rows would have to be kept for ever",
             todo="Give a length of time.",
         )
@@ -209,95 +218,71 @@ def _interval(where: str, between: tuple[Duration, Duration]) -> Interval:
     return Interval(lower, upper)
 
 
-def _join(
-    asked: Asked,
-    when: Interval | Windows,
-    lateness: Lateness,
-    late: Late,
-    max_future: Duration,
-    idle_timeout: Duration | None,
-    grid: Grid | None,
-) -> DataFrame:
-    grid = _checked(grid or Grid(), asked)
-    silent = positive_seconds(idle_timeout, where=f"{asked.where}(idle_timeout=)")
-    far = microseconds(max_future, where=f"{asked.where}(max_future=)")
-    if isinstance(asked.kind, t.TimestampNTZType):
-        far += _ZONES
-    schema = asked.output(windows=isinstance(when, Windows), late_rows=late == "rows")
-    check_names(asked.where, schema, asked.frames[0].schema)
-    inputs = asked.arrow(0), asked.arrow(1)
-    arrow = result_schema(
-        *inputs, asked.columns,
-        distance=asked.place.name if isinstance(asked.place, Nearest) else None,
-        window=inputs[0].field(asked.time[0]).type if isinstance(when, Windows) else None,
-        late_rows=late == "rows",
-    )  # fmt: skip
-    meeting = Meeting(
-        asked.equal, asked.place, asked.time, when, asked.how, asked.columns, arrow,
-        lateness_of(asked, lateness), grid.bin_us or when.bin, asked.srid,
-        None if silent is None else round(silent * 1e6), late == "rows",
-    )  # fmt: skip
-    buckets = bucket_count(asked.frames[0].sparkSession, grid.buckets, where=asked.where)
-    dealt = routing(meeting, buckets, cell=grid.cell, spread=grid.spread)
-    crowding = _crowding(asked, grid, dealt)
-    return run(
-        [
-            _side(meeting, side, dealt, far, asked.frames[side], inputs[side], crowding)
-            for side in (0, 1)
-        ],
-        Operator(
-            asked.where,
-            lambda bucket: MeetingStepper(meeting, dealt, bucket, _learning(crowding)),
-            schema,
-            arrow,
-            buckets,
-            *_identities(meeting, dealt, inputs),
-            silent,
-        ),
-    )
-
-
-def _side(
-    meeting: Meeting,
-    side: int,
-    dealt: Routing,
-    far: int,
-    frame: DataFrame,
-    rows: pa.Schema,
-    crowding: Crowding | None,
-) -> Input:
-    def made() -> MeetingRouter:
-        batch = batch_number()
-        crowds = None if crowding is None or batch is None else crowding.before(batch)
-        return MeetingRouter(meeting, side, dealt, far, rows, crowds)
-
-    return Input(frame, made)
-
-
-def _crowding(asked: Asked, grid: Grid, dealt: Routing) -> Crowding | None:
-    if grid.learn is None:
-        return None
-    if dealt.single is None:
+def _join(checked: Checked, max_future: Duration, buckets: int | None, grid: Grid) -> DataFrame:
+    join, where, inputs = checked.join, checked.where, checked.inputs  # no frame goes to workers
+    if grid.cell is not None and _is_unbounded(join):
         raise DefinitionError(
-            asked.where,
-            "grid(learn=) between two columns of shapes",
-            there="rows of both sides are in several buckets already",
-            todo="Leave it out; smaller cells spread crowded places.",
+            where,
+            "grid(cell=) has no meaning for this condition",
+            there="partners may be any distance apart",
+            todo="Leave it out, or bound the distance in on=.",
         )
-    if not asked.frames[0].isStreaming:  # it may be part of a stream's `foreachBatch`
-        return None
-    return Crowding(located(grid.learn), dealt.grid.buckets, where=asked.where)
+    count = bucket_count(checked.frames[0].sparkSession, buckets, where=where)
+    routing = plan_routing(join, count, cell=grid.cell, salts=grid.salt)
+    store = _salting_store(checked, grid, routing)
+    future = microseconds(max_future, where=f"{where}(max_future=)")
+    if join.output.field(join.time[0]).type.tz is None:
+        future += _ZONES
+
+    def router(side: int) -> StreamJoinRouter:
+        batch = batch_number()
+        schedule = None if store is None or batch is None else store.schedule(batch)
+        return StreamJoinRouter(join, side, routing, future, inputs[side], schedule)
+
+    def processor(bucket: int) -> StreamJoinProcessor:
+        batch = batch_number()
+        if store is None or batch is None:
+            return StreamJoinProcessor(join, routing, bucket)
+        salting = SaltingContext(batch, store.publish, where, store.folder)
+        return StreamJoinProcessor(join, routing, bucket, salting)
+
+    left, right = checked.frames
+    joined = run(
+        [Input(left, lambda: router(0)), Input(right, lambda: router(1))],
+        Operator(
+            where, processor, checked.schema, join.output, count,
+            *_identities(join, routing, inputs),
+            None if join.idle_timeout is None else join.idle_timeout / 1e6,
+        ),
+    )  # fmt: skip
+    is_final = list(checked.names) == checked.schema.names
+    return joined if is_final else joined.toDF(*checked.names)
 
 
-def _learning(crowding: Crowding | None) -> Learning | None:
-    batch = batch_number()
-    if crowding is None or batch is None:
+def _is_unbounded(join: StreamJoin) -> bool:
+    """Whether partners may be any distance apart."""
+    if isinstance(join.spatial, (DWithin, Nearest)):
+        return join.spatial.limit is None
+    return join.spatial is None
+
+
+def _salting_store(checked: Checked, grid: Grid, routing: Routing) -> SaltingStore | None:
+    if grid.skew_path is None:
         return None
-    return Learning(batch, crowding.publish, (crowding.where, crowding.folder))
+    if routing.home_side is None:
+        raise DefinitionError(
+            checked.where,
+            "grid(skew_path=) between two columns of shapes",
+            there="rows of both sides are in several buckets already",
+            todo="Leave it out; smaller cells spread dense areas.",
+        )
+    if not checked.frames[0].isStreaming:  # it may be part of a stream's `foreachBatch`
+        return None
+    return SaltingStore(located(grid.skew_path), routing.grid.buckets, where=checked.where)
 
 
 def _identities(
-    join: Meeting, routing: Routing, inputs: tuple[pa.Schema, pa.Schema]
+    join: StreamJoin, routing: Routing, inputs: tuple[pa.Schema, pa.Schema]
 ) -> tuple[str, str]:
     """What must be the same for state to be understood, and how the first version wrote it."""
     columns = [[f"{field.name} {field.type}" for field in side] for side in inputs]
@@ -306,26 +291,15 @@ def _identities(
         if isinstance(join.when, Windows)
         else Described("interval", (join.when.lower, join.when.upper))
     )
-    grid = Described("grid", (routing.grid.buckets, routing.grid.cell, routing.grid.spread))
+    grid = Described("grid", (routing.grid.buckets, routing.grid.cell, routing.grid.salts))
     parts = {
-        "keys": join.equal,
-        "place": join.place,
+        "keys": join.keys,
+        "place": join.spatial,
         "time": join.time,
         "when": times,
         "how": join.how,
         "bin": join.bin,
-        "routing": Described("routing", (grid, routing.single, routing.reach)),
+        "routing": Described("routing", (grid, routing.home_side, routing.reach)),
     }
     v1 = " ".join(part if isinstance(part, str) else text_v1(part) for part in parts.values())
     return identity(format=FORMAT, columns=columns, **parts), f"{FORMAT} {v1} {columns}"
-
-
-def _checked(grid: Grid, asked: Asked) -> Grid:
-    if grid.cell is not None and not is_bounded(asked.place):
-        raise DefinitionError(
-            asked.where,
-            "grid(cell=) has no meaning for this condition",
-            there="rows that meet may be any distance apart",
-            todo="Leave it out, or bound the distance in on=.",
-        )
-    return grid

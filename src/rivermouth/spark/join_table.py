@@ -23,8 +23,9 @@ from rivermouth.spark.engines.workers import (
     join_in_buckets,
     join_in_workers,
 )
-from rivermouth.spark.validation.join_table import WHERE, Columns, How, Join, check
+from rivermouth.spark.validation.join_table import WHERE, How, Join, check
 from rivermouth.spark.validation.names import Suffixes
+from rivermouth.spark.validation.relation import Columns
 from rivermouth.spec.caches import Cache, External, Full, Incremental
 from rivermouth.spec.conditions import Condition
 from rivermouth.spec.identity import digest, identity

@@ -98,6 +98,20 @@ def to_arrow(kind: t.DataType, *, where: str, column: str) -> pa.DataType:
     )
 
 
+def arrow_schema(schema: t.StructType, *, where: str) -> pa.Schema:
+    """The Arrow schema of a frame, in which workers get its rows and give them back."""
+    return pa.schema([(field.name, _arrow_field(field, where)) for field in schema])
+
+
+def _arrow_field(field: t.StructField, where: str) -> pa.DataType:
+    if isinstance(field.dataType, t.GeometryType):
+        # Spark tells a geometry from other structs by the metadata of its second part
+        mark = {b"geometry": b"true", b"srid": str(field.dataType.srid).encode()}
+        wkb = pa.field("wkb", pa.binary(), nullable=False, metadata=mark)
+        return pa.struct([pa.field("srid", pa.int32(), nullable=False), wkb])
+    return to_arrow(field.dataType, where=where, column=field.name)
+
+
 def family(kind: t.DataType) -> str:
     """Types of one family can be compared without loss."""
     match kind:

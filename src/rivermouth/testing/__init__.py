@@ -9,7 +9,7 @@ check_aggregator   whether an aggregate of one's own keeps the rules
 recompute          windows from scratch, slow and obvious
 disordered         a stream out of order, from a seed
 assert_same_rows   a multiset comparison whose failure can be read
-oracle             the joins, slow and obvious; those of two streams are in `testing.meetings`
+oracle             the joins, slow and obvious; those of two streams are in `testing.stream_joins`
 
 Two modules have data that needs no download, for demos, docs and benchmarks: `testing.city` the
 districts of a city that does not exist, `testing.taxis` the positions of its taxis.

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rivermouth.kernels.stream_join import band_join
-from rivermouth.kernels.stream_join.times import Span
+from rivermouth.kernels.stream_join.times import TimeBounds
 from rivermouth.testing.oracle import great_circle
 
 numbers = st.one_of(st.integers(-4, 4).map(float), st.floats(-1e6, 1e6), st.floats(-1e300, 1e300))
@@ -31,49 +31,49 @@ def built(found, limit, *, sphere=False, width=4):
     )  # fmt: skip
 
 
-def met(asking, held, limit, span, *, sphere=False, most=1 << 18):
-    one, other = built(asking, limit, sphere=sphere), built(held, limit, sphere=sphere)
+def joined(probe, build, limit, bounds, *, sphere=False, most=1 << 18):
+    one, other = built(probe, limit, sphere=sphere), built(build, limit, sphere=sphere)
     pairs = []
-    for li, ri, _ in band_join.meet(one, other, limit, span, most=most):
+    for li, ri, _ in band_join.join(one, other, limit, bounds, most=most):
         pairs += zip(li.tolist(), ri.tolist(), strict=True)
     return sorted(pairs)
 
 
-def expected(asking, held, span, is_near):
+def expected(probe, build, bounds, is_near):
     return [
         (i, j)
-        for (i, a), (j, b) in itertools.product(enumerate(asking), enumerate(held))
+        for (i, a), (j, b) in itertools.product(enumerate(probe), enumerate(build))
         if a[3] == b[3]
-        and span.lower <= b[2] - a[2] <= span.upper
-        and span.first <= b[2] <= span.last
+        and bounds.lower <= b[2] - a[2] <= bounds.upper
+        and bounds.first <= b[2] <= bounds.last
         and is_near(a, b)
     ]
 
 
 @given(rows, rows, st.sampled_from([0.0, 1.0, 1.5, 1e-9, 1e5, 1e299]), st.integers(1, 5))
 @settings(max_examples=200, deadline=None)
-def test_the_plane_equals_every_pair(asking, held, limit, most):
-    span = Span(-3, 5, -6, 8)
+def test_the_plane_equals_every_pair(probe, build, limit, most):
+    bounds = TimeBounds(-3, 5, -6, 8)
 
     def is_near(a, b):
         with np.errstate(over="ignore"):
             return shapely.dwithin(shapely.Point(a[:2]), shapely.Point(b[:2]), limit)
 
-    assert met(asking, held, limit, span, most=most) == expected(asking, held, span, is_near)
+    assert joined(probe, build, limit, bounds, most=most) == expected(probe, build, bounds, is_near)
 
 
 @given(st.lists(lonlat, max_size=9), st.lists(lonlat, max_size=9), st.floats(0, 2.1e7))
 @settings(max_examples=200, deadline=None)
-def test_the_sphere_equals_every_pair(asking, held, limit):
-    span = Span(-3, 5)
+def test_the_sphere_equals_every_pair(probe, build, limit):
+    bounds = TimeBounds(-3, 5)
     edge = 1e-6  # metres: two formulas may disagree there
 
     def distance(a, b):
         return great_circle(shapely.Point(a[:2]), shapely.Point(b[:2]))
 
-    found = set(met(asking, held, limit, span, sphere=True))
-    assert found <= set(expected(asking, held, span, lambda a, b: distance(a, b) <= limit + edge))
-    assert found >= set(expected(asking, held, span, lambda a, b: distance(a, b) <= limit - edge))
+    found = set(joined(probe, build, limit, bounds, sphere=True))
+    assert found <= set(expected(probe, build, bounds, lambda a, b: distance(a, b) <= limit + edge))
+    assert found >= set(expected(probe, build, bounds, lambda a, b: distance(a, b) <= limit - edge))
 
 
 @pytest.mark.parametrize("limit", [100.0, 5_000.0, 3_000_000.0])
@@ -84,6 +84,6 @@ def test_around_a_pole_and_the_antimeridian(limit):
             zip(rng.uniform(-180, 180, 150), rng.normal(size=150), strict=True)]  # fmt: skip
     line = [(180 + float(x) * step, float(y) * step, 0, 0) for x, y in rng.normal(size=(150, 2))]
     for points in (pole, line):
-        truth = expected(points, points, Span(0, 0), lambda a, b: great_circle(
+        truth = expected(points, points, TimeBounds(0, 0), lambda a, b: great_circle(
             shapely.Point(a[:2]), shapely.Point(b[:2])) <= limit)  # fmt: skip
-        assert met(points, points, limit, Span(0, 0), sphere=True) == truth
+        assert joined(points, points, limit, TimeBounds(0, 0), sphere=True) == truth

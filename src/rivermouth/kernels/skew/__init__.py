@@ -1,1 +1,1 @@
-"""Skew: hotspot routing rules for table joins, salting of crowded cells for stream joins."""
+"""Skew: hotspot routing rules for table joins, salting of skewed cells for stream joins."""

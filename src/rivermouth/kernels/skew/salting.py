@@ -1,13 +1,14 @@
-"""Crowded spots: cells so full that their rows are dealt over several buckets, from a time on.
+"""Salting of skewed cells: cells with so many rows that they are spread over several buckets.
 
-A row that is held cannot move, and all tasks must agree where a row goes. So a spot's spread
-changes by *steps*: from an event time on that no row had reached when the step was decided. Rows of
-the side that stays (`Routing.single`) are dealt by the step in force at their time; the other
-side's go to all buckets of any step that is in force at a time which they may meet. Both follows
-from the row alone, and so it is the same whenever, wherever and how often it is worked out.
+A row in state cannot move, and all tasks must agree where a row goes. So the number of a cell's
+salts changes from an event time on that no row had reached when the change was decided. Rows of the
+home side (`Routing.home_side`, whose rows live in one bucket each) are assigned by the number in
+force at their time; the other side's rows are replicated to the buckets of every number in force at
+a time that they may be joined with. Both follow from the row alone, so it is the same whenever,
+wherever and how often it is computed.
 
-The bucket that is a spot's home counts its rows, decides, and remembers its steps in its state;
-tasks learn of them from a folder (`tables.skew.salting_store`) with the next micro-batch.
+The home bucket of a cell counts its rows, decides, and keeps the changes in its state; tasks read
+them from a folder (`tables.skew.salting_store`) in the next micro-batch.
 """
 
 from __future__ import annotations
@@ -25,261 +26,278 @@ import numpy as np
 import numpy.typing as npt
 
 from rivermouth.errors import StateError
-from rivermouth.kernels.stream_join.times import Span
+from rivermouth.kernels.stream_join.times import TimeBounds
 
 Ints = npt.NDArray[np.int64]
 
-_MOST = 64  # spots that a bucket keeps an eye on
-_PAIR = 0.2  # what a pair costs, measured in rows that are sent to one more bucket
-_COUNTED = ("rows", "stayed", "others", "pairs", "begun")
+_MOST = 64  # cells that a bucket tracks
+_PAIR = 0.2  # the cost of a pair, in units of the cost of replicating a row to one more bucket
+#: the counters, by their names in the state
+_COUNTERS = {
+    "rows": "rows",
+    "stayed": "home_rows",
+    "others": "other_rows",
+    "pairs": "pairs",
+    "begun": "oldest",
+}
 
 
-class Step(NamedTuple):
-    """From a time on, rows of a spot are dealt over so many buckets.
+class SaltChange(NamedTuple):
+    """After an event time, rows of a cell are spread over so many buckets.
 
-    `since` itself does not belong to it. `batch` is the micro-batch that decided: tasks know of
-    the step in later ones.
+    `since` itself is excluded. `batch` is the micro-batch that decided: tasks apply the change in
+    later ones.
     """
 
-    spot: int
+    cell_key: int
     since: int
-    spread: int
+    salts: int
     batch: int
 
 
 @dataclass(frozen=True)
-class Crowds:
-    """Steps of any number of spots.
+class SaltSchedule:
+    """Changes of the number of salts of any number of cells.
 
     Parameters
     ----------
-    steps
-        In any order; those of one spot have different times.
+    changes
+        In any order; those of one cell have different times.
 
     Examples
     --------
-    >>> crowds = Crowds((Step(7, 100, 4, 0), Step(7, 200, 1, 5)))
-    >>> crowds.at(np.array([7, 7, 7, 8]), np.array([100, 101, 201, 150])).tolist()
+    >>> schedule = SaltSchedule((SaltChange(7, 100, 4, 0), SaltChange(7, 200, 1, 5)))
+    >>> schedule.salts(np.array([7, 7, 7, 8]), np.array([100, 101, 201, 150])).tolist()
     [1, 4, 1, 1]
     """
 
-    steps: tuple[Step, ...] = ()
+    changes: tuple[SaltChange, ...] = ()
 
     @classmethod
-    def known(cls, said: Mapping[int, Iterable[Sequence[int]]], buckets: int, batch: int) -> Crowds:
-        """Those that buckets have said of spots whose home they are, before this micro-batch."""
-        told = [(bucket, Step(*step)) for bucket, steps in said.items() for step in steps]
-        if not told:
-            return cls()
-        homes = bucket_of(np.array([step.spot for _, step in told]), buckets).tolist()
+    def merged(
+        cls, published: Mapping[int, Iterable[Sequence[int]]], buckets: int, batch: int
+    ) -> SaltSchedule:
+        """What buckets published of cells whose home they are, before this micro-batch."""
+        found = [(bucket, SaltChange(*one)) for bucket, many in published.items() for one in many]
+        homes = home_buckets(np.array([one.cell_key for _, one in found], np.int64), buckets)
         return cls(
             tuple(
-                step
-                for (bucket, step), home in zip(told, homes, strict=True)
-                if bucket == home and step.batch < batch
+                change
+                for (bucket, change), home in zip(found, homes.tolist(), strict=True)
+                if bucket == home and change.batch < batch
             )
         )
 
     @cached_property
     def arrays(self) -> tuple[Ints, Ints, Ints]:
-        """Spot, time and spread of each step, by spot and time."""
-        spot, since, spread, _ = np.array(sorted(self.steps), np.int64).reshape(-1, 4).T
-        return tuple(map(np.ascontiguousarray, (spot, since, spread)))  # type: ignore[return-value]
+        """Cell key, time and number of salts of each change, by cell and time."""
+        cell_key, since, salts, _ = np.array(sorted(self.changes), np.int64).reshape(-1, 4).T
+        return tuple(map(np.ascontiguousarray, (cell_key, since, salts)))  # type: ignore[return-value]
 
-    def at(self, spots: Ints, times: Ints) -> Ints:
-        """Over how many buckets rows of these spots and times are dealt."""
-        if not self.steps:
-            return np.ones(len(spots), np.int64)
-        return np.asarray(_at(spots, times, *self.arrays))
+    def salts(self, cell_keys: Ints, times: Ints) -> Ints:
+        """Over how many buckets rows of these cells and times are spread."""
+        if not self.changes:
+            return np.ones(len(cell_keys), np.int64)
+        return np.asarray(_salts(cell_keys, times, *self.arrays))
 
-    def since(self, floor: int) -> Crowds:
-        """Without the steps that matter to no time from `floor` on."""
-        kept: list[Step] = []
-        for _, own in groupby(sorted(self.steps), key=attrgetter("spot")):
-            steps = list(own)
-            past = [step for step in steps if step.since < floor]
-            kept += [step for step in past[-1:] if step.spread > 1]
-            kept += [step for step in steps if step.since >= floor]
-        return Crowds(tuple(kept))
+    def since(self, time: int) -> SaltSchedule:
+        """Without the changes that make no difference from this time on."""
+        kept: list[SaltChange] = []
+        for _, own in groupby(sorted(self.changes), key=attrgetter("cell_key")):
+            changes = list(own)
+            past = [change for change in changes if change.since < time]
+            kept += [change for change in past[-1:] if change.salts > 1]
+            kept += changes[len(past) :]
+        return SaltSchedule(tuple(kept))
 
 
 @numba.njit(cache=True)
-def most_between(spot: int, first: int, last: int, spots: Ints, since: Ints, spread: Ints) -> Any:
-    """The widest spread that a spot has at any time in [first, last]."""
-    most, k = 1, np.searchsorted(spots, spot)
-    while k < len(spots) and spots[k] == spot and since[k] < last:
-        over = k + 1 < len(spots) and spots[k + 1] == spot and since[k + 1] < first
+def most_salts(
+    cell_key: int, first: int, last: int, cell_keys: Ints, since: Ints, salts: Ints
+) -> Any:
+    """The largest number of salts that a cell has at any time in [first, last]."""
+    most, k = 1, np.searchsorted(cell_keys, cell_key)
+    while k < len(cell_keys) and cell_keys[k] == cell_key and since[k] < last:
+        over = k + 1 < len(cell_keys) and cell_keys[k + 1] == cell_key and since[k + 1] < first
         if not over:
-            most = max(most, spread[k])
+            most = max(most, salts[k])
         k += 1
     return most
 
 
 @numba.njit(cache=True)
-def _at(asked: Ints, times: Ints, spots: Ints, since: Ints, spread: Ints) -> Ints:
-    found = np.empty(len(asked), np.int64)
-    for k in range(len(asked)):
-        found[k] = most_between(asked[k], times[k], times[k], spots, since, spread)
+def _salts(wanted: Ints, times: Ints, cell_keys: Ints, since: Ints, salts: Ints) -> Ints:
+    found = np.empty(len(wanted), np.int64)
+    for k in range(len(wanted)):
+        found[k] = most_salts(wanted[k], times[k], times[k], cell_keys, since, salts)
     return found
 
 
 @dataclass(frozen=True)
-class Learning:
-    """What a bucket needs besides its state to decide on steps.
+class SaltingContext:
+    """What a bucket needs besides its state to change the number of salts.
 
     Parameters
     ----------
     batch
         The number of the micro-batch.
     publish
-        Lets the tasks of later micro-batches know of a bucket's steps.
-    where
-        The operator, and the folder, in errors.
+        Tells the tasks of later micro-batches a bucket's changes.
+    where, folder
+        The operator, and the folder of published changes, for errors.
     enough
-        How many rows of the side that stays a bucket must have had, on average, before anything
-        is decided.
+        How many rows of the home side a bucket must have had, on average, before it decides.
     """
 
     batch: int
-    publish: Callable[[int, Sequence[Step]], None]
-    where: tuple[str, str] = ("join", "")
+    publish: Callable[[int, Sequence[SaltChange]], None]
+    where: str = "join"
+    folder: str = ""
     enough: int = 128
 
 
 @dataclass
-class Watch:
-    """What a bucket has counted since it last decided, and the steps it has decided on.
+class SkewTracker:
+    """What a bucket has counted since it last decided, and the changes that it decided.
 
     Parameters
     ----------
     bucket, buckets
-        Which one it is, of how many.
-    span
-        When, after a row of the other side, rows of the side that stays may meet it.
-    steps
-        Of the spots whose home it is.
+        The bucket's number, and how many there are.
+    bounds
+        The times of home rows that a row of the other side may be joined with.
+    schedule
+        The changes of the cells whose home this bucket is.
     rows
-        Rows of the side that stays, in all buckets.
-    stayed, others, pairs
-        Rows of either side and pairs, in this one.
-    begun
+        Rows of the home side, in all buckets.
+    home_rows, other_rows, pairs
+        Rows of either side and pairs, in this bucket.
+    oldest
         The oldest time among the first rows that were counted.
-    seen
-        By spot whose home this is: rows of the side that stays, and how many there are of them
-        in all buckets, going by the spread that they were dealt with.
+    cells
+        By cell whose home this bucket is: its home rows here, and about how many there are in all
+        buckets, given the number of salts that they were assigned with.
     """
 
     bucket: int
     buckets: int
-    span: Span
-    steps: Crowds = field(default_factory=Crowds)
+    bounds: TimeBounds
+    schedule: SaltSchedule = field(default_factory=SaltSchedule)
     rows: int = 0
-    stayed: int = 0
-    others: int = 0
+    home_rows: int = 0
+    other_rows: int = 0
     pairs: int = 0
-    begun: int | None = None
-    seen: dict[int, list[int]] = field(default_factory=dict)
+    oldest: int | None = None
+    cells: dict[int, list[int]] = field(default_factory=dict)
 
-    def book(self) -> dict[str, Any]:
-        """What `restore` needs, in a form that can be written down."""
-        return {name: getattr(self, name) for name in _COUNTED} | {
-            "steps": self.steps.steps,
-            "seen": list(self.seen.items()),
+    def manifest(self) -> dict[str, Any]:
+        """What `restored` needs, as JSON for the state."""
+        return {key: getattr(self, name) for key, name in _COUNTERS.items()} | {
+            "steps": self.schedule.changes,
+            "seen": list(self.cells.items()),
         }
 
-    def restore(self, book: Mapping[str, Any]) -> Watch:
-        """The watch as `book` has it."""
-        counted = {name: book[name] for name in _COUNTED}
-        steps = Crowds(tuple(Step(*step) for step in book["steps"]))
-        return replace(self, **counted, steps=steps, seen=dict(book["seen"]))
+    def restored(self, manifest: Mapping[str, Any]) -> SkewTracker:
+        """The tracker that wrote `manifest`."""
+        counters = {name: manifest[key] for key, name in _COUNTERS.items()}
+        schedule = SaltSchedule(tuple(SaltChange(*change) for change in manifest["steps"]))
+        return replace(self, **counters, schedule=schedule, cells=dict(manifest["seen"]))
 
-    def check(self, notes: Iterable[Mapping[str, Any]], learning: Learning, reached: int) -> None:
-        """Whether all tasks knew this bucket's steps, those that still matter, and no others."""
-        floor = self._floor(reached)
-        mine = self.steps.since(floor)
-        for told in {tuple(Step(*step) for step in note["steps"]) for note in notes}:
-            home = self._is_home(np.array([step.spot for step in told], np.int64))
-            own = tuple(step for step, is_home in zip(told, home, strict=True) if is_home)
-            if Crowds(own).since(floor) != mine:
-                learning.publish(self.bucket, self.steps.steps)
-                name, folder = learning.where
+    def check(
+        self, notes: Iterable[Mapping[str, Any]], context: SaltingContext, watermark: int
+    ) -> None:
+        """Whether all tasks used this bucket's changes, as far as they still matter."""
+        start = self._oldest_probed(watermark)
+        mine = self.schedule.since(start)
+        for used in {tuple(SaltChange(*change) for change in note["changes"]) for note in notes}:
+            is_home = self._is_home(np.array([change.cell_key for change in used], np.int64))
+            own = tuple(change for change, home in zip(used, is_home, strict=True) if home)
+            if SaltSchedule(own).since(start) != mine:
+                context.publish(self.bucket, self.schedule.changes)
                 raise StateError(
-                    name,
-                    "rows were not dealt by the rules that this state was written with",
-                    there=f"{folder} held others, or none; it has been put right from the state",
-                    todo="Start the query again. If this keeps coming back, give this join and"
-                    " checkpoint a folder of their own that all hosts reach: rm.grid(learn=...).",
+                    context.where,
+                    "rows were not salted by the changes that this state was written with",
+                    there=f"{context.folder} held others, or none; it was restored from the state",
+                    todo="Restart the query. If the error comes back, give this join and"
+                    " checkpoint a folder of their own that all hosts reach:"
+                    " rm.grid(skew_path=...).",
                 )
 
     def count(
-        self, spots: Ints, times: Ints, notes: Iterable[Mapping[str, Any]], others: int, pairs: int
+        self,
+        cell_keys: Ints,
+        times: Ints,
+        notes: Iterable[Mapping[str, Any]],
+        other_rows: int,
+        pairs: int,
     ) -> None:
-        """Take in a step: its rows of the side that stays, and how many others and pairs it had."""
+        """Add a micro-batch: its home rows, and how many other rows and pairs it had."""
         self.rows += sum(note["rows"] for note in notes)
-        self.stayed, self.others = self.stayed + len(spots), self.others + others
+        self.home_rows, self.other_rows = self.home_rows + len(times), self.other_rows + other_rows
         self.pairs += pairs
-        home = self._is_home(spots)
-        spots, times = spots[home], times[home]
-        if len(times) and self.begun is None:
-            self.begun = int(times.min())
-        names, place, count = np.unique(spots, return_inverse=True, return_counts=True)
-        weight = np.bincount(place, self.steps.at(spots, times), len(names)).astype(np.int64)
+        is_home = self._is_home(cell_keys)
+        cell_keys, times = cell_keys[is_home], times[is_home]
+        if len(times) and self.oldest is None:
+            self.oldest = int(times.min())
+        names, at, count = np.unique(cell_keys, return_inverse=True, return_counts=True)
+        weight = np.bincount(at, self.schedule.salts(cell_keys, times), len(names)).astype(np.int64)
         largest = np.lexsort((names, -weight))[:_MOST]
-        for spot, here, all_ in np.column_stack([names, count, weight])[largest].tolist():
-            one = self.seen.setdefault(spot, [0, 0])
-            one[0], one[1] = one[0] + here, one[1] + all_
-        order = sorted(self.seen, key=lambda spot: (-self.seen[spot][1], spot))
-        self.seen = {spot: self.seen[spot] for spot in order[:_MOST]}
+        for cell, here, everywhere in np.column_stack([names, count, weight])[largest].tolist():
+            counts = self.cells.setdefault(cell, [0, 0])
+            counts[0], counts[1] = counts[0] + here, counts[1] + everywhere
+        order = sorted(self.cells, key=lambda cell: (-self.cells[cell][1], cell))
+        self.cells = {cell: self.cells[cell] for cell in order[:_MOST]}
 
-    def decide(self, learning: Learning, newest: int, reached: int) -> None:
-        """Spread what is crowded, and gather what is no longer, once enough has come.
+    def decide(self, context: SaltingContext, newest: int, watermark: int) -> None:
+        """Salt cells that are skewed, and stop salting others, once enough rows have come.
 
-        `newest` is the newest time of any row so far, `reached` the time before which rows were
-        late when this step began.
+        `newest` is the newest time of any row so far, `watermark` that before this micro-batch.
         """
-        if self.rows < learning.enough * self.buckets or self.begun is None:
+        if self.rows < context.enough * self.buckets or self.oldest is None:
             return
-        if newest - self.begun < self.span.upper - self.span.lower:
+        if newest - self.oldest < self.bounds.upper - self.bounds.lower:
             return  # pairs may come only when a window closes
-        steps = list(self.steps.since(self._floor(reached)).steps)
-        last = {step.spot: step for step in sorted(steps)}
-        since = newest + max(self.span.upper, 0)
+        changes = list(self.schedule.since(self._oldest_probed(watermark)).changes)
+        last = {change.cell_key: change for change in sorted(changes)}
+        since = newest + max(self.bounds.upper, 0)
         share = self.rows / self.buckets
-        for spot in sorted(last.keys() | self.seen.keys()):
-            spread = last[spot].spread if spot in last else 1
-            here, rows = self.seen.get(spot, [0, 0])
-            wanted = self._wanted(rows / share, self.pairs * here / max(self.stayed, 1) * spread)
-            gone = wanted == 1 < spread and rows < share / 2
-            is_new = spot not in last or last[spot].since < since
-            if is_new and (wanted >= 2 * spread or 3 * wanted <= spread or gone):
-                steps.append(Step(spot, since, wanted, learning.batch))
-        self.rows, self.stayed, self.others, self.pairs, self.begun = 0, 0, 0, 0, None
-        self.seen = {}
-        if tuple(steps) != self.steps.steps:
-            self.steps = Crowds(tuple(steps))
-            learning.publish(self.bucket, self.steps.steps)
+        for cell in sorted(last.keys() | self.cells.keys()):
+            salts = last[cell].salts if cell in last else 1
+            here, rows = self.cells.get(cell, [0, 0])
+            pairs = self.pairs * here / max(self.home_rows, 1) * salts
+            wanted = self._wanted(rows / share, pairs)
+            is_small = wanted == 1 < salts and rows < share / 2
+            is_new = cell not in last or last[cell].since < since
+            if is_new and (wanted >= 2 * salts or 3 * wanted <= salts or is_small):
+                changes.append(SaltChange(cell, since, wanted, context.batch))
+        self.rows, self.home_rows, self.other_rows, self.pairs, self.oldest = 0, 0, 0, 0, None
+        self.cells = {}
+        if tuple(changes) != self.schedule.changes:
+            self.schedule = SaltSchedule(tuple(changes))
+            context.publish(self.bucket, self.schedule.changes)
 
     @property
     def salted_cells(self) -> int:
-        """How many spots are dealt over several buckets, or were when rows that are held came."""
-        return len({step.spot for step in self.steps.steps if step.spread > 1})
+        """How many cells are spread over several buckets, or were when rows in state came."""
+        return len({change.cell_key for change in self.schedule.changes if change.salts > 1})
 
     def _wanted(self, shares: float, pairs: float) -> int:
-        """Over how many buckets a spot goes that has so many buckets' shares of rows, and pairs.
+        """The number of salts of a cell with so many buckets' shares of rows, and pairs.
 
-        None gets more than its share, and copies of the other side's rows cost less than pairs.
+        No bucket gets more than its share, and replicas of the other side's rows must cost less
+        than the pairs.
         """
-        worth = 1 + int(_PAIR * pairs / max(self.others, 1))
+        worth = 1 + int(_PAIR * pairs / max(self.other_rows, 1))
         return max(1, min(math.ceil(shares), worth, self.buckets))
 
-    def _is_home(self, spots: Ints) -> npt.NDArray[np.bool_]:
-        return np.asarray(bucket_of(spots, self.buckets) == self.bucket)
+    def _is_home(self, cell_keys: Ints) -> npt.NDArray[np.bool_]:
+        return np.asarray(home_buckets(cell_keys, self.buckets) == self.bucket)
 
-    def _floor(self, reached: int) -> int:
-        """The oldest time of a row that stays which a row that is not late may ask for."""
-        return reached + min(self.span.lower, 0)
+    def _oldest_probed(self, watermark: int) -> int:
+        """The oldest time of a home row that a row which is not late may be joined with."""
+        return watermark + min(self.bounds.lower, 0)
 
 
-def bucket_of(spots: Ints, buckets: int) -> Ints:
-    """The home of each spot: by the upper bits, a hash's best."""
-    return np.asarray((spots.view(np.uint64) >> np.uint64(33)).astype(np.int64) % buckets)
+def home_buckets(cell_keys: Ints, buckets: int) -> Ints:
+    """The home of each cell: by the upper bits of its key, a hash's best."""
+    return np.asarray((cell_keys.view(np.uint64) >> np.uint64(33)).astype(np.int64) % buckets)

@@ -1,9 +1,9 @@
-"""Points near points in a range of time, both sides sorted: the join of many with many.
+"""Band join of points: near points within a range of time, both sides sorted.
 
-Points are cut by their code (what `rm.keys` compares), by slots of time about as long as the
-range asked for, and by horizontal strips about as high as the distance asked for; in each strip
-they lie from left to right. What is near a point lies in a few strips of two or three slots, in
-one piece of each, so that both sides are read nearly in the order in which they lie in memory.
+Points are partitioned by their code (a hash of what `rm.keys` compares), by slots of time about as
+long as the range, and by horizontal bands about as high as the distance; in each band they are
+sorted by x. The partners of a point lie in a few bands of two or three slots, in one contiguous
+range of each, so that both sides are read nearly in the order in which they lie in memory.
 """
 
 from __future__ import annotations
@@ -19,30 +19,30 @@ import numpy.typing as npt
 from rivermouth.kernels.spatial.distance import SLACK, TINY, apart, core, exact, reach
 from rivermouth.kernels.spatial.geometry import Floats
 from rivermouth.kernels.spatial.sphere import RADIUS, unit_vectors
-from rivermouth.kernels.stream_join.times import Span
+from rivermouth.kernels.stream_join.times import TimeBounds
 
 Ints = npt.NDArray[np.int64]
 
-_LOWEST = 1e-9  # of a strip's height, in the coordinates' unit
-_FARTHEST = float(1 << 52)  # strips are numbered up to here, beyond it is one strip
+_LOWEST = 1e-9  # the least height of a band, in the coordinates' unit
+_FARTHEST = float(1 << 52)  # the largest band number; everything beyond is in that band
 _ROUNDING = 1e-15  # share of a coordinate that a sum may be off by
 _AROUND = 360.0  # degrees
 
 
 @dataclass(frozen=True)
-class Strips:
-    """Points in strips; all arrays but the last three are in the order of the strips.
+class Bands:
+    """Points in bands; all arrays but those of bands are in the order of the bands.
 
     Parameters
     ----------
     row
         The number of each point's row.
     x
-        How far to the right it lies: x, or the longitude brought to [-180, 180).
+        Its x, or its longitude normalised to [-180, 180).
     time, xy, position
-        Its time, its place as it came, and its place in the space of chords (see `closeness`).
-    code, slot, strip, start
-        Of each strip that holds points: its code, its slot of time, its number, and where its
+        Its time, its coordinates as they came, and its position in chord space (see `distance`).
+    code, slot, band, start
+        Of each band that contains points: its code, its slot of time, its number, and where its
         points start.
     width
         The length of a slot.
@@ -55,7 +55,7 @@ class Strips:
     position: Floats
     code: Ints
     slot: Ints
-    strip: Ints
+    band: Ints
     start: Ints
     width: int
 
@@ -74,62 +74,62 @@ def build(
     limit: float,
     sphere: bool,
     width: int,
-) -> Strips:
-    """Finite points in strips for distances of up to `limit`, in slots of `width`."""
+) -> Bands:
+    """Finite points in bands for distances of up to `limit`, in slots of `width`."""
     along = np.mod(x + 180.0, _AROUND) - 180.0 if sphere else x
-    strip, slot = _strip_of(y, _height(limit, sphere)), time // width
-    order = np.lexsort((along, strip, slot, code))
-    code, slot, strip = code[order], slot[order], strip[order]
+    band, slot = _band_of(y, _height(limit, sphere)), time // width
+    order = np.lexsort((along, band, slot, code))
+    code, slot, band = code[order], slot[order], band[order]
     begins = np.ones(len(order), dtype=bool)
-    begins[1:] = (np.diff(code) != 0) | (np.diff(slot) != 0) | (np.diff(strip) != 0)
+    begins[1:] = (np.diff(code) != 0) | (np.diff(slot) != 0) | (np.diff(band) != 0)
     first = np.flatnonzero(begins)
     xy = np.column_stack([x[order], y[order]])
     position = unit_vectors(xy[:, 0], xy[:, 1]) if sphere else xy
-    return Strips(
+    return Bands(
         order, along[order], time[order], xy, np.ascontiguousarray(position),
-        code[first], slot[first], strip[first], np.append(first, len(order)), width,
+        code[first], slot[first], band[first], np.append(first, len(order)), width,
     )  # fmt: skip
 
 
-def meet(
-    asking: Strips, held: Strips, limit: float, span: Span, *, most: int = 1 << 18
+def join(
+    probe: Bands, build: Bands, limit: float, bounds: TimeBounds, *, most: int = 1 << 18
 ) -> Iterator[tuple[Ints, Ints, int]]:
-    """Pairs (row that asks, row that is held), and how many were looked at; about `most` a time.
+    """Pairs (probe row, build row), about `most` at a time, and how many were tested.
 
-    Both must have been built for this `limit` and have their codes from one place.
+    Both must have been built for this `limit`, and their codes by the same hash.
     """
-    sphere, at = asking.is_sphere, 0
-    height, y = _height(limit, sphere), asking.xy[:, 1]
+    sphere, at = probe.is_sphere, 0
+    height, y = _height(limit, sphere), probe.xy[:, 1]
     up = height * (1.0 + SLACK) + np.abs(y) * _ROUNDING + TINY
-    low, high = _strip_of(y - up, height), _strip_of(y + up, height)
-    code = np.repeat(asking.code, np.diff(asking.start))
-    wide = _wide(asking, limit)
-    buffers = np.empty((2, most + len(held.row)), np.int64)
-    while at < len(asking.row):
-        at, count, seen = _meet(
-            at, most, buffers, code, asking.x, wide, low, high, asking.time, asking.xy,
-            asking.position, held.code, held.slot, held.strip, held.start, held.x, held.time,
-            held.xy, held.position, held.width, limit, *span, sphere,
+    low, high = _band_of(y - up, height), _band_of(y + up, height)
+    code = np.repeat(probe.code, np.diff(probe.start))
+    wide = _half_width(probe, limit)
+    buffers = np.empty((2, most + len(build.row)), np.int64)
+    while at < len(probe.row):
+        at, count, tested = _join(
+            at, most, buffers, code, probe.x, wide, low, high, probe.time, probe.xy,
+            probe.position, build.code, build.slot, build.band, build.start, build.x, build.time,
+            build.xy, build.position, build.width, limit, *bounds, sphere,
         )  # fmt: skip
-        yield asking.row[buffers[0, :count]], held.row[buffers[1, :count]], seen
+        yield probe.row[buffers[0, :count]], build.row[buffers[1, :count]], tested
 
 
 def _height(limit: float, sphere: bool) -> float:
-    """The height of a strip: the limit itself, on the sphere in degrees."""
+    """The height of a band: the limit itself, on the sphere in degrees."""
     return max(min(math.degrees(limit / RADIUS), 180.0) if sphere else limit, _LOWEST)
 
 
-def _strip_of(y: Floats, height: float) -> Ints:
+def _band_of(y: Floats, height: float) -> Ints:
     with np.errstate(over="ignore"):
         return np.clip(np.floor(y / height), -_FARTHEST, _FARTHEST).astype(np.int64)
 
 
-def _wide(asking: Strips, limit: float) -> Floats:
+def _half_width(probe: Bands, limit: float) -> Floats:
     """How far to the left and right of each point others can lie within `limit`."""
-    if not asking.is_sphere:
-        return limit * (1.0 + SLACK) + np.abs(asking.x) * _ROUNDING + TINY
+    if not probe.is_sphere:
+        return limit * (1.0 + SLACK) + np.abs(probe.x) * _ROUNDING + TINY
     angle = limit / RADIUS * (1.0 + SLACK) + SLACK
-    latitude = np.radians(np.abs(asking.xy[:, 1]))
+    latitude = np.radians(np.abs(probe.xy[:, 1]))
     by_pole = latitude + angle >= math.pi / 2
     with np.errstate(invalid="ignore", divide="ignore"):
         share = np.where(by_pole, 1.0, math.sin(min(angle, math.pi / 2)) / np.cos(latitude))
@@ -138,8 +138,8 @@ def _wide(asking: Strips, limit: float) -> Floats:
 
 
 @numba.njit(cache=True)
-def _find(code: Ints, slot: Ints, strip: Ints, wanted: int, at: int, low: int) -> int:
-    """The first strip that is not before strip `low` of slot `at` of code `wanted`."""
+def _find(code: Ints, slot: Ints, band: Ints, wanted: int, at: int, low: int) -> int:
+    """The first band that is not before band `low` of slot `at` of code `wanted`."""
     first, last = 0, len(code)
     while first < last:
         middle = (first + last) // 2
@@ -148,7 +148,7 @@ def _find(code: Ints, slot: Ints, strip: Ints, wanted: int, at: int, low: int) -
         elif slot[middle] != at:
             before = slot[middle] < at
         else:
-            before = strip[middle] < low
+            before = band[middle] < low
         if before:
             first = middle + 1
         else:
@@ -158,7 +158,7 @@ def _find(code: Ints, slot: Ints, strip: Ints, wanted: int, at: int, low: int) -
 
 @numba.njit(cache=True)
 def _from(x: Floats, low: int, high: int, value: float) -> int:
-    """The first place in [low, high) whose x is not less than `value`."""
+    """The first position in [low, high) whose x is not less than `value`."""
     while low < high:
         middle = (low + high) // 2
         if x[middle] < value:
@@ -170,9 +170,9 @@ def _from(x: Floats, low: int, high: int, value: float) -> int:
 
 @numba.njit(cache=True)
 def _ranges(x: float, wide: float, sphere: bool) -> tuple[tuple[float, float], ...]:
-    """Where to look in a strip; on the sphere also beyond the antimeridian. Empty ones end first.
+    """The ranges of x to search in a band; empty ones have their end before their begin.
 
-    A range of three: what reaches over one edge comes in at the other.
+    On the sphere a range that crosses the antimeridian continues at the other edge.
     """
     left, right = x - wide, x + wide
     nothing = (np.inf, -np.inf)
@@ -184,33 +184,30 @@ def _ranges(x: float, wide: float, sphere: bool) -> tuple[tuple[float, float], .
 
 
 @numba.njit(cache=True)
-def _meet(
+def _join(
     q: int, most: int, buffers: Ints,
     code: Ints, x: Floats, wide: Floats, low: Ints, high: Ints, time: Ints, xy: Floats,
-    position: Floats, strip_code: Ints, slot: Ints, strip: Ints, start: Ints, other_x: Floats,
+    position: Floats, band_code: Ints, slot: Ints, band: Ints, start: Ints, other_x: Floats,
     other_time: Ints, other_xy: Floats, other: Floats, width: int,
     limit: float, lower: int, upper: int, first: int, last: int, sphere: bool,
 ) -> tuple[int, int, int]:  # fmt: skip
-    """Fill the buffers from query `q` on: where it stopped, how many pairs, how many seen."""
+    """Fill the buffers from query `q` on: where it stopped, how many pairs, how many tested."""
     dims = position.shape[1]
     far, near = reach(limit, dims), core(limit, dims)
-    count, seen = 0, 0
+    count, tested = 0, 0
     while q < len(x) and count < most:
         earliest, latest = max(time[q] + lower, first), min(time[q] + upper, last)
         for at in range(earliest // width, latest // width + 1):
-            s = _find(strip_code, slot, strip, code[q], at, low[q])
+            s = _find(band_code, slot, band, code[q], at, low[q])
             while (
-                s < len(strip)
-                and strip_code[s] == code[q]
-                and slot[s] == at
-                and strip[s] <= high[q]
+                s < len(band) and band_code[s] == code[q] and slot[s] == at and band[s] <= high[q]
             ):
                 for begin, end in _ranges(x[q], wide[q], sphere):
                     if begin > end:
                         continue
                     p = _from(other_x, start[s], start[s + 1], begin)
                     while p < start[s + 1] and other_x[p] <= end:
-                        seen += 1
+                        tested += 1
                         if earliest <= other_time[p] <= latest:
                             gap = apart(position, q, other, p)
                             if gap <= far and (
@@ -221,4 +218,4 @@ def _meet(
                         p += 1
                 s += 1
         q += 1
-    return q, count, seen
+    return q, count, tested

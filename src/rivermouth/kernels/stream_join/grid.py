@@ -1,9 +1,9 @@
-"""Cells of a uniform grid, dealt to buckets by a hash: neither an extent nor a look at the data.
+"""Cells of a uniform grid, assigned to buckets by a hash: no extent and no statistics needed.
 
-Since many small cells go to each bucket, crowded ones spread over all buckets, and the choice is
+Many small cells go to each bucket, so dense areas spread over all buckets, and the assignment is
 the same in every task and after every restart. Where one cell alone is too much for a bucket, its
-rows of one side can be spread over several (`spread`, or `crowds`, which is learned), each of which
-gets all of the other side.
+rows are salted: rows of one side are spread over several buckets (`Grid.salts` for all cells, a
+`SaltSchedule` for those found to be skewed), and the other side's rows are replicated to each.
 """
 
 from __future__ import annotations
@@ -16,98 +16,92 @@ import numpy as np
 import numpy.typing as npt
 
 from rivermouth.kernels.keys.dictionaries import mix
-from rivermouth.kernels.skew.salting import Crowds, bucket_of, most_between
+from rivermouth.kernels.skew.salting import SaltSchedule, home_buckets, most_salts
 from rivermouth.kernels.spatial.geometry import Floats
 
 Buckets = npt.NDArray[np.int32]
 Ints = npt.NDArray[np.int64]
 
 _FARTHEST = float(1 << 52)
-_MANY = 64  # cells a bucket that one row meets, beyond which it simply goes everywhere
+_MANY = 64  # cells per bucket that one row overlaps, beyond which it is sent to all buckets
 
 
 @dataclass(frozen=True)
 class Grid:
-    """How cells become buckets.
+    """How cells are assigned to buckets.
 
     Parameters
     ----------
     buckets
-        How many there are.
+        The number of buckets.
     cell
-        The side of a cell, None for one cell that is all there is.
-    spread
-        Over how many buckets the rows of one cell are dealt, at least 1.
+        The side of a cell, None for one cell that covers everything.
+    salts
+        Over how many buckets the rows of every cell are spread, at least 1.
     """
 
     buckets: int
     cell: float | None
-    spread: int = 1
+    salts: int = 1
 
-    def spots(self, code: Ints, corner: Floats) -> Ints:
-        """The number of each row's code and cell, for places (rows of coordinates) in one cell."""
-        return np.asarray(_spots(code, self._cells(corner)))
+    def cell_keys(self, code: Ints, corner: Floats) -> Ints:
+        """A hash of each row's key code and cell, for points (rows of coordinates)."""
+        return np.asarray(_cell_keys(code, self._cells(corner)))
 
-    def home(self, spots: Ints, salt: Ints, spread: Ints | int = 1) -> Buckets:
-        """The bucket of each row, dealt over as many as its spot has."""
-        dealt = salt % np.maximum(spread, self.spread)
-        return ((bucket_of(spots, self.buckets) + dealt) % self.buckets).astype(np.int32)
+    def assigned(self, cell_keys: Ints, salt: Ints, salts: Ints | int = 1) -> Buckets:
+        """The bucket of each row, spread over as many as its cell has salts."""
+        shift = salt % np.maximum(salts, self.salts)
+        return ((home_buckets(cell_keys, self.buckets) + shift) % self.buckets).astype(np.int32)
 
-    def copies(
-        self, code: Ints, boxes: Floats, crowds: Crowds, first: Ints, last: Ints
+    def replicas(
+        self, code: Ints, boxes: Floats, schedule: SaltSchedule, first: Ints, last: Ints
     ) -> tuple[Ints, Buckets]:
-        """All buckets in which rows with these boxes may be asked for: (row, bucket), by row.
+        """All buckets that rows with these boxes are sent to: (row, bucket), by row.
 
-        `first` and `last` are the times of the rows that may ask.
+        `first` and `last` bound the times of the rows that each may be joined with.
         """
         axes = boxes.shape[1] // 2
         low, high = self._cells(boxes[:, :axes]), self._cells(boxes[:, axes:])
-        steps = Steps(first, last, *crowds.arrays)
-        return _copies(code, low, high, self.spread, self.buckets, steps)
+        salting = _Salting(first, last, *schedule.arrays)
+        return _replicas(code, low, high, self.salts, self.buckets, salting)
 
-    def _cells(self, places: Floats) -> Ints:
+    def _cells(self, points: Floats) -> Ints:
         if self.cell is None:
-            return np.zeros(places.shape, np.int64)
+            return np.zeros(points.shape, np.int64)
         with np.errstate(over="ignore"):
-            cells = np.floor(places / self.cell)
+            cells = np.floor(points / self.cell)
         return np.clip(cells, -_FARTHEST, _FARTHEST).astype(np.int64)
 
 
-class Steps(NamedTuple):
-    """`Crowds` in the form of kernels, with the times at which each row asks for them."""
+class _Salting(NamedTuple):
+    """A `SaltSchedule` as arrays, and the range of times in which each row needs it."""
 
     first: Ints
     last: Ints
-    spot: Ints
+    cell_key: Ints
     since: Ints
-    spread: Ints
+    salts: Ints
 
 
 @numba.njit(cache=True, inline="always")
-def _spot(code: int, cell: Ints) -> Any:
+def _cell_key(code: int, cell: Ints) -> Any:
     mixed = np.int64(mix(code))
     for axis in range(len(cell)):
         mixed = np.int64(mix(mixed ^ cell[axis]))
     return mixed
 
 
-@numba.njit(cache=True, inline="always")
-def _home(spot: int, buckets: int) -> Any:
-    """As `bucket_of`."""
-    return np.int64(np.uint64(spot) >> np.uint64(33)) % buckets
-
-
 @numba.njit(cache=True)
-def _spots(code: Ints, cells: Ints) -> Ints:
-    spots = np.empty(len(code), np.int64)
+def _cell_keys(code: Ints, cells: Ints) -> Ints:
+    cell_keys = np.empty(len(code), np.int64)
     for k in range(len(code)):
-        spots[k] = _spot(code[k], cells[k])
-    return spots
+        cell_keys[k] = _cell_key(code[k], cells[k])
+    return cell_keys
 
 
 @numba.njit(cache=True)
-def _copies(
-    code: Ints, low: Ints, high: Ints, spread: int, buckets: int, steps: Steps
+def _replicas(
+    code: Ints, low: Ints, high: Ints, salts: int, buckets: int, salting: _Salting
 ) -> tuple[Ints, Buckets]:
     axes = low.shape[1]
     rows, found = np.empty(2 * len(code) + 64, np.int64), np.empty(2 * len(code) + 64, np.int32)
@@ -120,8 +114,8 @@ def _copies(
         many = 1.0
         for axis in range(axes):
             many *= high[k, axis] - low[k, axis] + 1.0
-        begun = count
-        if many * spread > _MANY * buckets:
+        begin = count
+        if many * salts > _MANY * buckets:
             for bucket in range(buckets):
                 rows[count], found[count] = k, bucket
                 count += 1
@@ -132,17 +126,18 @@ def _copies(
                 wide = high[k, axis] - low[k, axis] + 1
                 cell[axis] = low[k, axis] + rest % wide
                 rest //= wide
-            spot = _spot(code[k], cell)
-            home = _home(spot, buckets)
-            most = most_between(
-                spot, steps.first[k], steps.last[k], steps.spot, steps.since, steps.spread
-            )
-            for salt in range(min(max(spread, most), buckets)):
-                bucket = (home + salt) % buckets
-                if last[bucket] != k:
-                    last[bucket] = k
-                    rows[count], found[count] = k, bucket
+            cell_key = _cell_key(code[k], cell)
+            home = np.int64(np.uint64(cell_key) >> np.uint64(33)) % buckets  # as `home_buckets`
+            most = most_salts(
+                cell_key, salting.first[k], salting.last[k],
+                salting.cell_key, salting.since, salting.salts,
+            )  # fmt: skip
+            for salt in range(min(max(salts, most), buckets)):
+                to = (home + salt) % buckets
+                if last[to] != k:
+                    last[to] = k
+                    rows[count], found[count] = k, to
                     count += 1
-            if count - begun == buckets:
+            if count - begin == buckets:
                 break
     return rows[:count], found[:count]

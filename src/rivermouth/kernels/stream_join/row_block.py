@@ -1,4 +1,4 @@
-"""Rows of one side that are held together, and what was made of them on the way."""
+"""Rows of one side, and the columns and indexes derived from them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rivermouth.kernels.spatial import kdtree
 from rivermouth.kernels.spatial.geometry import Bools, Floats, Places
 from rivermouth.kernels.spatial.sphere import unit_vectors
 from rivermouth.kernels.stream_join import band_join
-from rivermouth.kernels.stream_join.query import LEFT, RIGHT, Meeting
+from rivermouth.kernels.stream_join.query import StreamJoin
 from rivermouth.kernels.table_join import by_place
 from rivermouth.kernels.table_join.matching import Matcher, prepare
 from rivermouth.spec.conditions import DWithin, Nearest, named
@@ -24,31 +24,28 @@ from rivermouth.spec.conditions import DWithin, Nearest, named
 Ints = npt.NDArray[np.int64]
 
 
-class Run:
-    """Rows of one side, all of which have a time, a place and keys.
+class RowBlock:
+    """Rows of one side, all of which have a time, a geometry and keys.
 
-    What is made of them (coordinates, indexes) is made when it is first asked for and stays as
-    long as the run does.
+    Coordinates and indexes are computed at first use and kept as long as the block.
 
     Parameters
     ----------
-    meeting
-        What is asked of the rows.
-    side
-        Whose they are.
+    join, side
+        The join, and whose rows these are.
     rows
         The rows.
-    found
-        Which of them have met a row of the other side; `is_news` where that has changed.
+    matched
+        Which of them have a partner; `is_changed` where that is not in the state yet.
     """
 
     def __init__(
-        self, meeting: Meeting, side: int, rows: pa.RecordBatch, found: Bools | None = None
+        self, join: StreamJoin, side: int, rows: pa.RecordBatch, matched: Bools | None = None
     ) -> None:
-        self.meeting, self.side, self.rows = meeting, side, rows
-        self.found = np.zeros(rows.num_rows, dtype=bool) if found is None else found
-        self.is_news = False
-        self._party = meeting.parties[side]
+        self.join, self.side, self.rows = join, side, rows
+        self.matched = np.zeros(rows.num_rows, dtype=bool) if matched is None else matched
+        self.is_changed = False
+        self._side = join.sides[side]
 
     def __len__(self) -> int:
         return int(self.rows.num_rows)
@@ -56,7 +53,7 @@ class Run:
     @cached_property
     def times(self) -> Ints:
         """The rows' times in microseconds since 1970."""
-        return whole(self.rows.column(self._party.time))
+        return whole(self.rows.column(self._side.time))
 
     @cached_property
     def first(self) -> int:
@@ -70,102 +67,98 @@ class Run:
 
     @cached_property
     def places(self) -> Places:
-        """The rows' places."""
-        return places_of(self.meeting, self.side, self.rows)
+        """The rows' geometries in the form that the condition needs."""
+        spatial, geometry = self.join.spatial, self._side.geometry
+        assert spatial is not None
+        assert geometry is not None
+        columns = {name: self.rows.column(name) for name in named(geometry)}
+        return by_place.needed(spatial, columns, geometry, self.join.srid)
 
     @cached_property
     def boxes(self) -> Floats:
-        """The rows' boxes: low corner, then high corner."""
-        return boxes_of(self.meeting, self.places)
+        """The rows' bounding boxes, low corner then high corner.
+
+        On the sphere they are those of unit vectors, and where there is no geometry all zero.
+        """
+        if self._side.geometry is None:
+            return np.zeros((len(self), 2))
+        spatial, places = self.join.spatial, self.places
+        if isinstance(spatial, (DWithin, Nearest)) and spatial.metric == "sphere":
+            corner = unit_vectors(*places.xy)
+            return np.column_stack([corner, corner])
+        if places.are_points:
+            return np.column_stack([*places.xy, *places.xy])
+        return np.asarray(shapely.bounds(places.as_shapes))
 
     @cached_property
     def keys(self) -> list[pa.Array]:
         """The rows' key columns."""
-        return [self.rows.column(name) for name in self._party.keys]
+        return [self.rows.column(name) for name in self._side.keys]
 
     @cached_property
     def codes(self) -> Ints:
-        """A code of each row's keys, the same for all where there are none."""
+        """A hash of each row's keys, 0 where there are none."""
         return row_hash.codes(self.keys) if self.keys else np.zeros(len(self), np.int64)
 
     @cached_property
-    def strips(self) -> band_join.Strips:
+    def bands(self) -> band_join.Bands:
         """The rows' points, sorted for a join by distance."""
-        place = self.meeting.place
-        assert isinstance(place, DWithin)
+        spatial = self.join.spatial
+        assert isinstance(spatial, DWithin)
         return band_join.build(
-            *self.places.xy, self.times, self.codes, limit=place.limit,
-            sphere=place.metric == "sphere", width=self.meeting.when.slot,
+            *self.places.xy, self.times, self.codes, limit=spatial.limit,
+            sphere=spatial.metric == "sphere", width=self.join.when.slot,
         )  # fmt: skip
 
     @cached_property
-    def kd(self) -> kdtree.KdTree:
-        """The rows' points in a tree, for the nearest of them."""
-        place = self.meeting.place
-        assert isinstance(place, Nearest)
-        return kdtree.build(*self.places.xy, np.arange(len(self)), sphere=place.metric == "sphere")
+    def tree(self) -> kdtree.KdTree:
+        """The rows' points in a k-d tree."""
+        spatial, rows = self.join.spatial, np.arange(len(self))
+        assert isinstance(spatial, Nearest)
+        return kdtree.build(*self.places.xy, rows, sphere=spatial.metric == "sphere")
 
     @cached_property
     def matcher(self) -> Matcher:
-        """The rows as a table that the other side's rows ask."""
-        meeting = self.meeting
-        equal, place = meeting.asked_by(LEFT if self.side == RIGHT else RIGHT)
+        """An index of the rows, probed by the other side's."""
+        keys, spatial = self.join.condition(probe=1 - self.side)
         columns = self.columns
-        index = "tree" if place is not None else None
-        made = prepare(place, columns, where="stream", keys=equal, index=index)
-        return Matcher(equal, place, columns, made, srid=meeting.srid)
+        index = "tree" if spatial is not None else None
+        made = prepare(spatial, columns, where="stream", keys=keys, index=index)
+        return Matcher(keys, spatial, columns, made, srid=self.join.srid)
 
     @property
     def columns(self) -> dict[str, pa.Array]:
         """The columns that the condition names."""
-        place = self._party.place
-        names = (*(() if place is None else named(place)), *self._party.keys)
+        geometry = self._side.geometry
+        names = (*(() if geometry is None else named(geometry)), *self._side.keys)
         return {name: self.rows.column(name) for name in dict.fromkeys(names)}
 
-    def met(self, rows: Ints) -> None:
-        """Note that these rows have met others."""
-        self.is_news |= not self.found[rows].all()
-        self.found[rows] = True
+    def mark_matched(self, rows: Ints) -> None:
+        """Note that these rows have a partner."""
+        self.is_changed |= not self.matched[rows].all()
+        self.matched[rows] = True
 
-    def take(self, rows: Ints) -> Run:
-        """These rows as a run of their own."""
-        return Run(self.meeting, self.side, self.rows.take(pa.array(rows)), self.found[rows])
+    def take(self, rows: Ints) -> RowBlock:
+        """These rows as a block of their own."""
+        return RowBlock(self.join, self.side, self.rows.take(pa.array(rows)), self.matched[rows])
 
-    def pieces(self, most: int) -> Iterator[Run]:
-        """The run in pieces of at most `most` rows, itself where it is no longer."""
+    def split(self, most: int) -> Iterator[RowBlock]:
+        """Blocks of at most `most` rows, the block itself where it is no longer."""
         if len(self) <= most:
             yield self
             return
         for begin in range(0, len(self), max(1, most)):
             yield self.take(np.arange(begin, min(begin + max(1, most), len(self))))
 
-    def between(self, first: int, last: int) -> Run:
-        """The rows whose time lies in [first, last]: the run itself where all do."""
+    def between(self, first: int, last: int) -> RowBlock:
+        """The rows whose time lies in [first, last]: the block itself where all do."""
         if not len(self) or (first <= self.first and self.last <= last):
             return self
         return self.take(np.flatnonzero((self.times >= first) & (self.times <= last)))
 
 
-def joined(runs: Sequence[Run]) -> Run:
-    """Runs of one side as one, in this order."""
-    rows = pa.Table.from_batches([run.rows for run in runs]).combine_chunks().to_batches()[0]
-    return Run(runs[0].meeting, runs[0].side, rows, np.concatenate([run.found for run in runs]))
-
-
-def places_of(meeting: Meeting, side: int, rows: pa.RecordBatch) -> Places:
-    """The places of one side's rows as the condition needs them."""
-    geometry = meeting.parties[side].place
-    assert meeting.place is not None
-    assert geometry is not None
-    columns = {name: rows.column(name) for name in named(geometry)}
-    return by_place.needed(meeting.place, columns, geometry, meeting.srid)
-
-
-def boxes_of(meeting: Meeting, places: Places) -> Floats:
-    """The boxes of places, low corner then high corner; on the sphere those of unit vectors."""
-    if isinstance(meeting.place, (DWithin, Nearest)) and meeting.place.metric == "sphere":
-        corner = unit_vectors(*places.xy)
-        return np.column_stack([corner, corner])
-    if places.are_points:
-        return np.column_stack([*places.xy, *places.xy])
-    return np.asarray(shapely.bounds(places.as_shapes))
+def concat(blocks: Sequence[RowBlock]) -> RowBlock:
+    """Blocks of one side as one, in this order."""
+    rows = pa.Table.from_batches([block.rows for block in blocks]).combine_chunks().to_batches()[0]
+    matched = np.concatenate([block.matched for block in blocks])
+    return RowBlock(blocks[0].join, blocks[0].side, rows, matched)

@@ -1,4 +1,4 @@
-"""Which times may meet: intervals and windows, in whole microseconds."""
+"""Which times may be joined: intervals and windows, in whole microseconds."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ Ints = npt.NDArray[np.int64]
 
 #: before and after every time that a row can have; their difference is still a number
 BEGIN, END = -(1 << 61), 1 << 61
-_BINS = 4  # pieces into which the time that rows are held for is cut
-_SHORTEST = 1_000_000  # of a bin that is not asked for
+_BINS = 4  # bins that a row's time in state is divided into
+_SHORTEST = 1_000_000  # the least default length of a bin
 
 
-class Span(NamedTuple):
-    """The times that the rows held may have, for rows that ask; all ends are included.
+class TimeBounds(NamedTuple):
+    """The times of the build rows that a probe row may be joined with; all ends are included.
 
-    The held row's time lies in [first, last], and less the asking row's in [lower, upper].
+    The build row's time lies in [first, last], and its difference to the probe row's (build less
+    probe) in [lower, upper].
     """
 
     lower: int
@@ -27,11 +28,15 @@ class Span(NamedTuple):
     first: int = BEGIN
     last: int = END
 
-    def allows(self, asking: Ints, held: Ints) -> npt.NDArray[np.bool_]:
-        """Whether such times may meet, pair by pair."""
-        later = held - asking
-        inside = (held >= self.first) & (held <= self.last)
+    def allows(self, probe: Ints, build: Ints) -> npt.NDArray[np.bool_]:
+        """Whether such times may be joined, pair by pair."""
+        later = build - probe
+        inside = (build >= self.first) & (build <= self.last)
         return np.asarray(inside & (later >= self.lower) & (later <= self.upper))
+
+    def around(self, first: int, last: int) -> tuple[int, int]:
+        """The first and last time of build rows for probe rows of times in [first, last]."""
+        return max(first + self.lower, self.first), min(last + self.upper, self.last)
 
 
 @dataclass(frozen=True)
@@ -42,35 +47,35 @@ class Interval:
     upper: int
 
     @property
-    def span(self) -> Span:
-        """What a left row allows the right rows."""
-        return Span(self.lower, self.upper)
+    def left_bounds(self) -> TimeBounds:
+        """The right rows that a left row may be joined with."""
+        return TimeBounds(self.lower, self.upper)
 
     @property
-    def turned(self) -> Span:
-        """What a right row allows the left rows."""
-        return Span(-self.upper, -self.lower)
+    def right_bounds(self) -> TimeBounds:
+        """The left rows that a right row may be joined with."""
+        return TimeBounds(-self.upper, -self.lower)
 
     @property
     def wait(self) -> int:
-        """How long after its own time everything is known that a left row may meet."""
+        """How long after its own time a left row may still get a partner."""
         return max(self.upper, 0)
 
-    def keeps(self, waits: bool) -> tuple[int, int]:
-        """For how long after its own time a row of either side may still be asked for.
+    def retention(self, waits: bool) -> tuple[int, int]:
+        """For how long after its own time a left and a right row may still be joined.
 
-        Where left rows wait for their answer, the right rows stay until it is given.
+        Where left rows wait for their interval to close, right rows stay until then.
         """
         return self.wait, self.wait - self.lower if waits else -self.lower
 
     @property
     def bin(self) -> int:
-        """A good length of bins: a quarter of the interval."""
+        """The default length of a bin: a quarter of the interval."""
         return max((self.upper - self.lower) // _BINS, _SHORTEST)
 
     @property
     def slot(self) -> int:
-        """A good length of slots: a row's partners lie in two of them."""
+        """The length of a slot of the band join: a row's partners lie in two of them."""
         return max(self.upper - self.lower, _SHORTEST)
 
 
@@ -83,7 +88,7 @@ class Windows:
     size, every
         The windows' length, and the time from one's start to the next's.
     early
-        Whether pairs are told when both rows are there, not when their window closes.
+        Whether pairs are emitted when both rows are there, not when their window closes.
     """
 
     size: int
@@ -91,24 +96,24 @@ class Windows:
     early: bool = False
 
     @property
-    def span(self) -> Span:
-        """What either row allows the other: those that share a window, and a few more."""
-        return Span(1 - self.size, self.size - 1)
+    def left_bounds(self) -> TimeBounds:
+        """The rows of the other side that may share a window with a row, and a few more."""
+        return TimeBounds(1 - self.size, self.size - 1)
 
-    turned = span
+    right_bounds = left_bounds
 
-    def keeps(self, waits: bool) -> tuple[int, int]:
-        """For how long after its own time a row of either side may still be asked for."""
+    def retention(self, waits: bool) -> tuple[int, int]:
+        """For how long after its own time a left and a right row may still be joined."""
         return self.size - 1, self.size - 1
 
     @property
     def bin(self) -> int:
-        """A good length of bins: that of the step from window to window, or a few of them."""
+        """The default length of a bin: from one window's start to the next's, or a few of them."""
         return self.every * max(1, self.size // self.every // (2 * _BINS))
 
     @property
     def slot(self) -> int:
-        """A good length of slots: that of the windows."""
+        """The length of a slot of the band join: a window's."""
         return self.size
 
     def shared(self, one: Ints, other: Ints) -> tuple[Ints, Ints]:
@@ -122,31 +127,31 @@ class Windows:
         first = (np.maximum(one, other) - self.size) // self.every + 1
         count = np.maximum(np.minimum(one, other) // self.every - first + 1, 0)
         pair = np.repeat(np.arange(len(one)), count)
-        begun = np.cumsum(count) - count
-        return pair, (first[pair] + np.arange(len(pair)) - begun[pair]) * self.every
+        begin = np.cumsum(count) - count
+        return pair, (first[pair] + np.arange(len(pair)) - begin[pair]) * self.every
 
-    def over(self, first: int, last: int) -> range:
-        """The starts of the windows that hold a time in [first, last].
+    def starts(self, first: int, last: int) -> range:
+        """The starts of the windows that contain a time in [first, last].
 
         Examples
         --------
-        >>> list(Windows(10, 5).over(4, 5))
+        >>> list(Windows(10, 5).starts(4, 5))
         [-5, 0, 5]
         """
         oldest, newest = (first - self.size) // self.every + 1, last // self.every
         return range(oldest * self.every, newest * self.every + 1, self.every)
 
-    def times(self, before: int, now: int) -> tuple[int, int]:
-        """The times that windows may hold which end after `before` and not after `now`."""
+    def closing_times(self, before: int, now: int) -> tuple[int, int]:
+        """The first and last time in windows that end after `before` and not after `now`."""
         return before - self.size + 1, now - 1
 
     @property
-    def most(self) -> int:
-        """How many windows hold one time, at most."""
+    def overlap(self) -> int:
+        """How many windows contain one time, at most."""
         return -(-self.size // self.every)
 
     def any_closes(self, first: int, last: int, before: int, now: int) -> bool:
-        """Whether a window that holds a time in [first, last] ends after `before`, by `now`."""
+        """Whether a window with a time in [first, last] ends after `before`, not after `now`."""
         oldest = max(first - self.size, before - self.size) // self.every + 1
         return oldest <= min(last, now - self.size) // self.every
 

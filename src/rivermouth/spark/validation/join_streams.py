@@ -1,32 +1,38 @@
-"""What a join of two streams was asked, checked against both schemas."""
+"""The arguments of a join of two streams, checked against both schemas."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal, get_args
+from dataclasses import dataclass, replace
+from typing import Literal, cast, get_args
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import types as t
 
-from rivermouth.errors import ColumnError, ConditionError, DefinitionError, missing_column
+from rivermouth.errors import ColumnError, ConditionError, DefinitionError
 from rivermouth.kernels.spatial.strtree import may_be_disjoint
-from rivermouth.kernels.stream_join.query import ENDS, KIND, SIDE, STARTS
+from rivermouth.kernels.stream_join.query import ENDS, KIND, SIDE, STARTS, StreamJoin
+from rivermouth.kernels.stream_join.times import Interval, Windows
 from rivermouth.spark import types
-from rivermouth.spark.validation.join_table import Columns, brought
+from rivermouth.spark.validation.names import Suffixes, result_names, unique_names
+from rivermouth.spark.validation.relation import (
+    Columns,
+    Relation,
+    check_comparable,
+    check_option,
+    check_spatial,
+)
 from rivermouth.spec.conditions import (
     Condition,
-    DWithin,
-    Geometry,
     Keys,
     Nearest,
-    Point,
     Spatial,
     Topology,
+    key_pairs,
     named,
     split,
 )
-from rivermouth.spec.durations import Duration, microseconds
+from rivermouth.spec.durations import Duration, microseconds, positive_seconds
 
 How = Literal["inner", "left"]
 Late = Literal["count", "rows"]
@@ -35,72 +41,35 @@ Lateness = Duration | tuple[Duration, Duration] | None
 
 _DELAY = "spark.watermarkDelayMs"
 _SIDES = ("the left side", "the right side")
+_NESTED = (t.ArrayType, t.MapType, t.StructType, t.GeometryType)
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A join of two frames that can be done.
+class Checked:
+    """A join of two frames that can run.
 
     Parameters
     ----------
     where
-        The operator's name, for messages.
+        The operator's name, for errors.
+    join
+        The join.
     frames
         Both frames, the right one with the columns that are needed only.
-    equal, place
-        The parts of the condition.
-    time
-        The name of each side's time column.
-    how
-        Which rows come out.
-    columns
-        What is brought from the right side: (name in the result, name there).
-    srid
-        The reference system of both sides, 0 where it is not known.
+    inputs
+        Their schemas as workers get them.
+    schema
+        The result's schema, before its columns have their final `names`.
+    names
+        The names of the result's columns.
     """
 
     where: str
+    join: StreamJoin
     frames: tuple[DataFrame, DataFrame]
-    equal: Keys | None
-    place: Spatial | None
-    time: tuple[str, str]
-    how: How
-    columns: tuple[tuple[str, str], ...]
-    srid: int
-
-    @property
-    def streams(self) -> bool:
-        """Whether the frames are streams."""
-        return self.frames[0].isStreaming
-
-    @property
-    def kind(self) -> t.DataType:
-        """The type of the times."""
-        return self.frames[0].schema[self.time[0]].dataType
-
-    def arrow(self, side: int) -> pa.Schema:
-        """The columns of one side as workers get them."""
-        return pa.schema(
-            [(field.name, _arrow(field, self.where)) for field in self.frames[side].schema]
-        )
-
-    def output(self, *, windows: bool, late_rows: bool) -> t.StructType:
-        """The schema of the result.
-
-        A watermark that a side had is not the result's: pairs come later than their rows.
-        """
-        left, right = self.frames[0].schema, self.frames[1].schema
-        told = [t.StructField(name, t.StringType()) for name in (KIND, SIDE)] if late_rows else []
-        fields = [
-            *told,
-            *left.fields,
-            *(t.StructField(new, right[old].dataType) for new, old in self.columns),
-        ]
-        if isinstance(self.place, Nearest):
-            fields.append(t.StructField(self.place.name, t.DoubleType()))
-        if windows:
-            fields += [t.StructField(name, self.kind) for name in (STARTS, ENDS)]
-        return t.StructType([t.StructField(f.name, f.dataType, True) for f in fields])
+    inputs: tuple[pa.Schema, pa.Schema]
+    schema: t.StructType
+    names: tuple[str, ...]
 
 
 def check(
@@ -110,82 +79,74 @@ def check(
     *,
     on: Condition,
     time: Times,
+    when: Interval | Windows,
     how: str,
     columns: Columns,
+    suffixes: Suffixes,
+    lateness: Lateness,
     late: str,
-) -> Asked:
-    """The join, or the first thing that is wrong with it."""
+    idle_timeout: Duration | None,
+    bin_us: int | None,
+) -> Checked:
+    """The join, or the first error in its arguments."""
     _check_frames(where, left, right)
-    if how not in get_args(How):
-        raise DefinitionError(where, f"how is {how!r}", todo=f"Use one of {list(get_args(How))}.")
-    if late not in get_args(Late):
-        raise DefinitionError(where, f"late is {late!r}", todo="Use 'count' or 'rows'.")
-    equal, place, span = split(on)
-    if span is not None:
-        raise ConditionError(
-            where,
-            "rm.between and rm.asof look up a table",
-            there="streams are joined by their times, which this operator compares itself",
-            todo="Leave it out of on=; combine places and rm.keys.",
-        )
-    schemas = (left.schema, right.schema)
-    names = _times(where, schemas, time)
-    srid = 0
-    if equal is not None:
-        _check_keys(where, equal, schemas)
-    if place is not None:
-        _check_not_apart(where, place)
-        srid = _check_place(where, place, schemas)
-    bring = brought(where, columns, right.schema.names, equal, place, _SIDES[1])
-    return Asked(
-        where,
-        (left, right.select(*_needed(right.schema, names[1], equal, place, bring))),
-        equal, place, names, how, bring, srid,  # type: ignore[arg-type]
+    check_option(where, "how", how, get_args(How))
+    check_option(where, "late", late, get_args(Late))
+    sides = Relation(where, _SIDES[0], left.schema), Relation(where, _SIDES[1], right.schema)
+    times, time_type = _times(sides, time)
+    keys, spatial, srid = _condition(sides, on)
+    brought = sides[1].brought(columns, keys, spatial)
+    added = [KIND, SIDE] if late == "rows" else []
+    bounds = [STARTS, ENDS] if isinstance(when, Windows) else []
+    distances = [spatial.name] if isinstance(spatial, Nearest) else []
+    ours, theirs = result_names(
+        where, left.columns, [*(new for new, _ in brought), *distances], suffixes,
+        sides=("the left side has", "the right side brings"), reserved=(*added, *bounds),
+        todo='Choose or rename with columns=["..."] or columns={"new": "old"}'
+        + (", name the distances with rm.nearest(name=...)" if distances else "")
+        + ', or give suffixes=("", "_right").',
     )  # fmt: skip
-
-
-def check_names(where: str, output: t.StructType, left: t.StructType) -> None:
-    """No two columns of the result may have one name; Spark does not tell cases apart."""
-    folded = [name.casefold() for name in output.names]
-    clash = [name for name in output.names if folded.count(name.casefold()) > 1]
-    if clash:
-        raise ColumnError(
-            where,
-            f"the result would have two columns {clash[-1]!r}",
-            there=f"the left side has {sorted(left.names)}",
-            todo='Choose or rename the right side\'s with columns=["..."] or '
-            'columns={"new": "old"}, or rename the left side\'s.',
-        )
-
-
-def lateness_of(asked: Asked, lateness: Lateness) -> tuple[int, int]:
-    """How much older than its side's newest row a row of either side may be, in microseconds."""
-    where = f"{asked.where}(lateness=)"
-    if lateness is not None:
-        both = lateness if isinstance(lateness, tuple) else (lateness, lateness)
-        found = tuple(microseconds(one, where=where) for one in both)
-    elif not asked.streams:
-        return 0, 0
-    else:
-        found = tuple(_own_delay(asked, side) for side in (0, 1))
-    if len(found) != 2 or min(found) < 0:
-        raise DefinitionError(
-            where, f"{lateness!r} is not a lateness", todo="Give a length of time, or two of them."
-        )
-    return found[0], found[1]
-
-
-def _own_delay(asked: Asked, side: int) -> int:
-    name = asked.time[side]
-    delay = asked.frames[side].schema[name].metadata.get(_DELAY)
-    if delay is None:
-        raise DefinitionError(
-            asked.where,
-            "how late rows may be is not said",
-            there=f"{_SIDES[side]}'s {name!r} has no watermark to take it from",
-            todo='Give lateness="1 minute" or the like; 0 seconds where rows come in order.',
-        )
-    return int(delay) * 1000
+    unique = unique_names(left.columns, theirs)
+    brought = tuple((new, old) for new, (_, old) in zip(unique, brought, strict=False))
+    if isinstance(spatial, Nearest):
+        spatial = replace(spatial, name=unique[-1])
+    # a watermark that a side had is not the result's: pairs come later than their rows
+    fields = [
+        *((name, t.StringType()) for name in added),
+        *((field.name, field.dataType) for field in left.schema),
+        *((new, right.schema[old].dataType) for new, old in brought),
+        *((name, t.DoubleType()) for name in unique[len(brought) :]),
+        *((name, time_type) for name in bounds),
+    ]
+    schema = t.StructType([t.StructField(name, dtype) for name, dtype in fields])
+    needed = {times[1], *(old for _, old in brought), *(theirs for _, theirs in key_pairs(keys))}
+    needed |= set(named(spatial.right)) if spatial is not None else set()
+    idle = positive_seconds(idle_timeout, where=f"{where}(idle_timeout=)")
+    frames = left, right.select(*(f"`{name}`" for name in right.columns if name in needed))
+    return Checked(
+        where,
+        StreamJoin(
+            keys=keys,
+            spatial=spatial,
+            time=times,
+            when=when,
+            how=cast(How, how),
+            columns=brought,
+            output=types.arrow_schema(schema, where=where),
+            lateness=_lateness(sides, times, lateness, is_streaming=left.isStreaming),
+            bin=bin_us or when.bin,
+            srid=srid,
+            idle_timeout=None if idle is None else round(idle * 1e6),
+            late_rows=late == "rows",
+        ),
+        frames,
+        (
+            types.arrow_schema(frames[0].schema, where=where),
+            types.arrow_schema(frames[1].schema, where=where),
+        ),
+        schema,
+        (*added, *ours, *theirs, *bounds),
+    )
 
 
 def _check_frames(where: str, left: DataFrame, right: DataFrame) -> None:
@@ -205,137 +166,97 @@ def _check_frames(where: str, left: DataFrame, right: DataFrame) -> None:
         )
 
 
-def _times(where: str, schemas: tuple[t.StructType, t.StructType], time: Times) -> tuple[str, str]:
+def _times(sides: tuple[Relation, Relation], time: Times) -> tuple[tuple[str, str], t.DataType]:
+    """The names of the time columns, and their type."""
+    where = sides[0].where
     names = (time, time) if isinstance(time, str) else tuple(time)
     if len(names) != 2:
         raise DefinitionError(
             where, f"time is {time!r}", todo="Give a name, or (left name, right name)."
         )
-    kinds = [_kind(where, schemas, side, name, "time") for side, name in enumerate(names)]
-    for name, kind, side in zip(names, kinds, _SIDES, strict=True):
-        if not isinstance(kind, (t.TimestampType, t.TimestampNTZType)):
+    dtypes = [side.dtype(name, by="time") for side, name in zip(sides, names, strict=True)]
+    for side, name, dtype in zip(sides, names, dtypes, strict=True):
+        if not isinstance(dtype, (t.TimestampType, t.TimestampNTZType)):
             raise ColumnError(
                 where,
-                f"time names column {name!r} of {side}, which is {kind.simpleString()}",
+                f"time names column {name!r} of {side.name}, which is {dtype.simpleString()}",
                 todo="Cast it to timestamp.",
             )
-    if kinds[0] != kinds[1]:
+    if dtypes[0] != dtypes[1]:
         raise ColumnError(
             where,
-            f"the times are of two types: {names[0]!r} is {kinds[0].simpleString()}, "
-            f"{names[1]!r} is {kinds[1].simpleString()}",
+            f"the times are of two types: {names[0]!r} is {dtypes[0].simpleString()}, "
+            f"{names[1]!r} is {dtypes[1].simpleString()}",
             todo="Cast one of them: which instant a local time is depends on its zone.",
         )
-    return names[0], names[1]
+    return (names[0], names[1]), dtypes[0]
 
 
-def _check_keys(where: str, equal: Keys, schemas: tuple[t.StructType, t.StructType]) -> None:
-    for names in equal.pairs:
-        ours, theirs = (_kind(where, schemas, side, name) for side, name in enumerate(names))
-        if types.family(ours) != types.family(theirs):
+def _condition(
+    sides: tuple[Relation, Relation], on: Condition
+) -> tuple[Keys | None, Spatial | None, int]:
+    """The parts of the condition, and the SRID of its geometries."""
+    where = sides[0].where
+    keys, spatial, span = split(on)
+    if span is not None:
+        raise ConditionError(
+            where,
+            "rm.between and rm.asof look up a table",
+            there="streams are joined by their times, which this operator compares itself",
+            todo="Leave it out of on=; combine a spatial condition and rm.keys.",
+        )
+    for ours, theirs in key_pairs(keys):
+        dtype = check_comparable("keys", sides[0], ours, sides[1], theirs)
+        if isinstance(dtype, _NESTED):
             raise ConditionError(
                 where,
-                f"equal compares {names[0]!r} ({ours.simpleString()}) with {names[1]!r} "
-                f"({theirs.simpleString()})",
-                todo="Cast one of them.",
-            )
-        if isinstance(ours, (t.ArrayType, t.MapType, t.StructType, t.GeometryType)):
-            raise ConditionError(
-                where,
-                f"equal compares columns of type {ours.simpleString()}",
+                f"keys compares columns of type {dtype.simpleString()}",
                 todo="Compare numbers, strings, bytes, dates or times.",
             )
-
-
-def _check_not_apart(where: str, place: Spatial) -> None:
-    if not isinstance(place, Topology):
-        return
-    pattern = place.pattern
-    if place.predicate == "disjoint" or (pattern is not None and may_be_disjoint(pattern)):
+    if spatial is None:
+        return keys, None, 0
+    pattern = spatial.pattern if isinstance(spatial, Topology) else None
+    if isinstance(spatial, Topology) and (
+        spatial.predicate == "disjoint" or (pattern is not None and may_be_disjoint(pattern))
+    ):
         raise ConditionError(
             where,
-            "two streams cannot be joined by shapes that do not meet",
-            there=f"{place.predicate}({place.left!r}, {place.right!r}) holds for nearly all pairs",
-            todo="Ask for shapes that meet or are near, and filter; or join a table.",
+            "two streams cannot be joined by shapes that do not intersect",
+            there=f"{spatial.predicate}({spatial.left!r}, {spatial.right!r}) holds for nearly all"
+            " pairs",
+            todo="Ask for shapes that intersect or are near, and filter; or join a table.",
         )
+    return keys, spatial, check_spatial(*sides, spatial)
 
 
-def _check_place(where: str, place: Spatial, schemas: tuple[t.StructType, t.StructType]) -> int:
-    """The reference system that the sides state, 0 where they state none."""
-    srids = [
-        _srid(where, schemas, side, geometry)
-        for side, geometry in enumerate((place.left, place.right))
-    ]
-    if all(srids) and srids[0] != srids[1]:
-        raise ConditionError(
-            where,
-            f"{place.left!r} is in SRID {srids[0]} and {place.right!r} in SRID {srids[1]}",
-            todo="Bring both into one reference system first; rivermouth does not project.",
+def _lateness(
+    sides: tuple[Relation, Relation],
+    times: tuple[str, str],
+    lateness: Lateness,
+    *,
+    is_streaming: bool,
+) -> tuple[int, int]:
+    """How much older than its side's newest row a row of either side may be, in microseconds."""
+    if lateness is None:
+        return (_delay(sides[0], times[0]), _delay(sides[1], times[1])) if is_streaming else (0, 0)
+    where = f"{sides[0].where}(lateness=)"
+    both = lateness if isinstance(lateness, tuple) else (lateness, lateness)
+    found = tuple(microseconds(one, where=where) for one in both)
+    if len(found) != 2 or min(found) < 0:
+        raise DefinitionError(
+            where, f"{lateness!r} is not a lateness", todo="Give a length of time, or two of them."
         )
-    return max(srids)
+    return found[0], found[1]
 
 
-def _srid(
-    where: str, schemas: tuple[t.StructType, t.StructType], side: int, geometry: Geometry
-) -> int:
-    for column in named(geometry):
-        kind = _kind(where, schemas, side, column)
-        if isinstance(geometry, Point):
-            if not types.is_number(kind):
-                raise ColumnError(
-                    where,
-                    f"rm.point needs numbers, but column {column!r} of {_SIDES[side]} is "
-                    f"{kind.simpleString()}",
-                    todo="Cast it to double.",
-                )
-        elif isinstance(kind, t.GeometryType):
-            return kind.srid if isinstance(kind.srid, int) and kind.srid > 0 else 0
-        elif not isinstance(kind, t.BinaryType):
-            raise ColumnError(
-                where,
-                f"column {column!r} of {_SIDES[side]} is {kind.simpleString()}, not a geometry",
-                todo="Name a column of WKB (binary) or GEOMETRY, or two numbers with rm.point.",
-            )
-    return 0
-
-
-def _kind(
-    where: str,
-    schemas: tuple[t.StructType, t.StructType],
-    side: int,
-    column: str,
-    by: str = "on",
-) -> t.DataType:
-    if column not in schemas[side].names:
-        raise missing_column(where, column, schemas[side].names, side=_SIDES[side], by=by)
-    return schemas[side][column].dataType
-
-
-def _needed(
-    right: t.StructType,
-    time: str,
-    equal: Keys | None,
-    place: Spatial | None,
-    bring: tuple[tuple[str, str], ...],
-) -> list[str]:
-    """The right side's columns that are needed, in their order."""
-    keys = [theirs for _, theirs in equal.pairs] if equal is not None else []
-    shape = named(place.right) if place is not None else ()
-    wanted = {time, *keys, *shape, *(old for _, old in bring)}
-    return [f"`{name}`" for name in right.names if name in wanted]
-
-
-def _arrow(field: t.StructField, where: str) -> pa.DataType:
-    if isinstance(field.dataType, t.GeometryType):
-        # Spark tells a geometry from other structs by the metadata of its second part
-        mark = {b"geometry": b"true", b"srid": str(field.dataType.srid).encode()}
-        wkb = pa.field("wkb", pa.binary(), nullable=False, metadata=mark)
-        return pa.struct([pa.field("srid", pa.int32(), nullable=False), wkb])
-    return types.to_arrow(field.dataType, where=where, column=field.name)
-
-
-def is_bounded(place: Spatial | None) -> bool:
-    """Whether it is known how far apart rows that meet can be."""
-    if isinstance(place, (DWithin, Nearest)):
-        return place.limit is not None
-    return place is not None
+def _delay(side: Relation, time: str) -> int:
+    """The delay of a frame's own watermark, in microseconds."""
+    delay = side.schema[time].metadata.get(_DELAY)
+    if delay is None:
+        raise DefinitionError(
+            side.where,
+            "how late rows may be is not defined",
+            there=f"{side.name}'s {time!r} has no watermark to take it from",
+            todo='Give lateness="1 minute" or the like; 0 seconds where rows come in order.',
+        )
+    return int(delay) * 1000

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import datetime as dt
 import time
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, cast, get_args
 
 import pyarrow as pa
 from pyspark.sql import types as t
 
-from rivermouth.errors import ColumnError, ConditionError, DefinitionError, missing_column
+from rivermouth.errors import ColumnError, ConditionError
 from rivermouth.spark import types
-from rivermouth.spark.validation.names import Suffixes, result_names
+from rivermouth.spark.validation.names import Suffixes, result_names, unique_names
+from rivermouth.spark.validation.relation import (
+    Columns,
+    Relation,
+    check_comparable,
+    check_option,
+    check_spatial,
+)
 from rivermouth.spec.caches import Full
 from rivermouth.spec.conditions import (
     Between,
     Condition,
-    Geometry,
     Keys,
     Nearest,
     Point,
@@ -33,8 +38,6 @@ from rivermouth.tables.cache.snapshot import Recipe
 from rivermouth.tables.source import Source, srid_of
 
 How = Literal["inner", "left", "semi", "anti"]
-Columns = Sequence[str] | Mapping[str, str] | None
-
 WHERE = "join_table"
 
 
@@ -145,21 +148,17 @@ def check(
     suffixes: Suffixes,
 ) -> Join:
     """The join, or the first thing that is wrong with it."""
-    if how not in get_args(How):
-        raise DefinitionError(WHERE, f"how is {how!r}", todo=f"Use one of {list(get_args(How))}.")
+    check_option(WHERE, "how", how, get_args(How))
     keys, spatial, span = split(on)
     table = source.schema()
-    if keys is not None:
-        _check_keys(keys, events, table, source.name)
+    left, right = Relation(WHERE, "the events", events), Relation(WHERE, source.name, table)
+    for one, other in key_pairs(keys):
+        check_comparable("keys", left, one, right, other)
     if spatial is not None:
-        _check_spatial(spatial, events, table, source.name)
+        check_spatial(left, right, spatial)
     if span is not None:
-        _check_range(span, events, table, source.name)
-    bring = (
-        brought(WHERE, columns, table.names, keys, spatial, source.name)
-        if how in ("inner", "left")
-        else ()
-    )
+        _check_range(span, left, right)
+    bring = right.brought(columns, keys, spatial) if how in ("inner", "left") else ()
     if how in ("semi", "anti") and columns:
         raise ColumnError(
             WHERE,
@@ -167,173 +166,53 @@ def check(
             todo="Leave it out: none are brought.",
         )
     distances = [spatial.name] if isinstance(spatial, Nearest) and how in ("inner", "left") else []
-    left, right = result_names(
+    ours, theirs = result_names(
         WHERE, events.names, [*(new for new, _ in bring), *distances], suffixes,
         sides=("the events have", "the table brings"),
         todo='Choose or rename with columns=["..."] or columns={"new": "old"}'
         + (", name the distances with rm.nearest(name=...)" if distances else "")
         + ', or give suffixes=("", "_table").',
     )  # fmt: skip
-    # a name that an event's column gives up for one with a suffix is not unique before that
-    ours = {name.casefold() for name in events.names}
-    unique = [f"_rivermouth_{name}" if name.casefold() in ours else name for name in right]
+    unique = unique_names(events.names, theirs)
     return Join(
         keys, spatial, span, cast(How, how), source, events, table,
         tuple((new, old) for new, (_, old) in zip(unique, bring, strict=False)),
-        unique[-1] if distances else None, (*left, *right), time.time(),
+        unique[-1] if distances else None, (*ours, *theirs), time.time(),
     )  # fmt: skip
 
 
-def _check_keys(keys: Keys, events: t.StructType, table: pa.Schema, name: str) -> None:
-    for left, right in keys.pairs:
-        _check_same_family("keys", left, right, events, table, name)
-
-
-def _check_same_family(
-    what: str, left: str, right: str, events: t.StructType, table: pa.Schema, name: str
-) -> t.DataType:
-    ours = _event_type(events, left)
-    theirs = types.to_spark(_table_field(table, right, name).type, where=WHERE, column=right)
-    if types.family(ours) != types.family(theirs):
-        raise ConditionError(
-            WHERE,
-            f"{what} compares {left!r} ({ours.simpleString()}) with {right!r} of {name} "
-            f"({theirs.simpleString()})",
-            todo=f"Cast one of them, as in events.withColumn({left!r}, F.col({left!r})"
-            f".cast({theirs.simpleString()!r})).",
-        )
-    return theirs
-
-
-def _check_range(span: Range, events: t.StructType, table: pa.Schema, name: str) -> None:
+def _check_range(span: Range, left: Relation, right: Relation) -> None:
     what = "between" if isinstance(span, Between) else "asof"
-    kind = _check_same_family(what, span.left, span.right, events, table, name)
-    is_time = isinstance(kind, (t.DateType, t.TimestampType, t.TimestampNTZType))
-    if not (is_time or types.is_number(kind)):
+    dtype = check_comparable(what, left, span.left, right, span.right)
+    is_time = isinstance(dtype, (t.DateType, t.TimestampType, t.TimestampNTZType))
+    if not (is_time or types.is_number(dtype)):
         raise ConditionError(
             WHERE,
-            f"{what} needs numbers, dates or times, but {span.right!r} of {name} is "
-            f"{kind.simpleString()}",
+            f"{what} needs numbers, dates or times, but {span.right!r} of {right.name} is "
+            f"{dtype.simpleString()}",
             todo="Cast it, or join by rm.keys.",
         )
     if isinstance(span, Between):
-        _check_offsets(span, kind, is_time)
+        _check_offsets(span, dtype, is_time)
 
 
-def _check_offsets(span: Between, kind: t.DataType, is_time: bool) -> None:
+def _check_offsets(span: Between, dtype: t.DataType, is_time: bool) -> None:
     """Offsets that the column's type can be added to without rounding or guessing."""
     for end in ("lower", "upper"):
         offset = getattr(span, end)
         if isinstance(offset, dt.timedelta) != is_time:
             todo = "Give a length of time, as in '5 minutes'." if is_time else "Give a number."
-        elif isinstance(kind, t.DateType) and offset % dt.timedelta(days=1):
+        elif isinstance(dtype, t.DateType) and offset % dt.timedelta(days=1):
             todo = "Give whole days, or cast both columns to timestamp."
-        elif types.family(kind) == "integer" and offset != int(offset):
+        elif types.family(dtype) == "integer" and offset != int(offset):
             todo = "Give a whole number, or cast both columns to double."
-        elif isinstance(kind, t.DecimalType) and isinstance(offset, float):
+        elif isinstance(dtype, t.DecimalType) and isinstance(offset, float):
             todo = "Give a Decimal or a whole number, or cast both columns to double."
         else:
             continue
         raise ConditionError(
             WHERE,
             f"between({end}={offset!r}) does not go with {span.right!r}, which is "
-            f"{kind.simpleString()}",
+            f"{dtype.simpleString()}",
             todo=todo,
         )
-
-
-def _check_spatial(spatial: Spatial, events: t.StructType, table: pa.Schema, name: str) -> None:
-    ours = _event_srid(spatial.left, events)
-    if isinstance(spatial.right, Point):
-        for column in named(spatial.right):
-            kind = types.to_spark(
-                _table_field(table, column, name).type, where=WHERE, column=column
-            )
-            _check_coordinate(kind, column, f"{name}'s")
-        return
-    field = _table_field(table, spatial.right, name)
-    theirs = srid_of(field)
-    if theirs is None and not _is_binary(field.type):
-        raise ColumnError(
-            WHERE,
-            f"column {spatial.right!r} of {name} is of type {field.type}, not a geometry",
-            there=f"the table's geometry columns are {_geometries(table)}",
-            todo="Name one of these, or two number columns with rm.point.",
-        )
-    if ours and theirs and ours != theirs:
-        raise ConditionError(
-            WHERE,
-            f"{spatial.left!r} is in SRID {ours} and {spatial.right!r} of {name} in SRID {theirs}",
-            todo="Bring both into one reference system first; rivermouth does not project.",
-        )
-
-
-def _event_srid(geometry: Geometry, events: t.StructType) -> int:
-    """The reference system that the events' geometry column states, 0 where it states none."""
-    for column in named(geometry):
-        kind = _event_type(events, column)
-        if isinstance(geometry, Point):
-            _check_coordinate(kind, column, "the events'")
-        elif isinstance(kind, t.GeometryType):
-            return kind.srid if isinstance(kind.srid, int) and kind.srid > 0 else 0
-        elif not isinstance(kind, t.BinaryType):
-            raise ColumnError(
-                WHERE,
-                f"the events' column {column!r} is of type {kind.simpleString()}, not a geometry",
-                todo="Name a column of WKB (binary) or GEOMETRY, or two numbers with rm.point.",
-            )
-    return 0
-
-
-def _check_coordinate(kind: t.DataType, column: str, whose: str) -> None:
-    if not types.is_number(kind):
-        raise ColumnError(
-            WHERE,
-            f"rm.point needs numbers, but {whose} column {column!r} is {kind.simpleString()}",
-            todo="Cast it to double.",
-        )
-
-
-def _event_type(events: t.StructType, column: str) -> t.DataType:
-    if column not in events.names:
-        raise missing_column(WHERE, column, events.names, side="the events")
-    return events[column].dataType
-
-
-def _table_field(table: pa.Schema, column: str, name: str) -> pa.Field:
-    if column not in table.names:
-        raise missing_column(WHERE, column, table.names, side=name)
-    return table.field(column)
-
-
-def _is_binary(kind: pa.DataType) -> bool:
-    return kind in (pa.binary(), pa.large_binary(), pa.binary_view())
-
-
-def _geometries(table: pa.Schema) -> list[str]:
-    return [field.name for field in table if srid_of(field) is not None or _is_binary(field.type)]
-
-
-def brought(
-    where: str,
-    columns: Columns,
-    names: Sequence[str],
-    keys: Keys | None,
-    spatial: Spatial | None,
-    side: str,
-) -> tuple[tuple[str, str], ...]:
-    """What is brought of `names`: where nothing is asked for, all that the condition leaves out."""
-    if columns is None:
-        omitted = {right for _, right in key_pairs(keys)}
-        if spatial is not None and isinstance(spatial.right, str):
-            omitted.add(spatial.right)
-        return tuple((name, name) for name in names if name not in omitted)
-    if isinstance(columns, str):
-        raise ColumnError(
-            where, f"columns is the text {columns!r}", todo=f"Write a list: columns=[{columns!r}]."
-        )
-    pairs = columns.items() if isinstance(columns, Mapping) else [(old, old) for old in columns]
-    for _, old in pairs:
-        if old not in names:
-            raise missing_column(where, old, names, side=side, by="columns")
-    return tuple(pairs)

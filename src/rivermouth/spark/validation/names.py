@@ -18,6 +18,7 @@ def result_names(
     *,
     sides: tuple[str, str],
     todo: str,
+    reserved: Sequence[str] = (),
 ) -> tuple[list[str], list[str]]:
     """The columns of both sides by their names in the result.
 
@@ -26,7 +27,9 @@ def result_names(
     Parameters
     ----------
     where, sides, todo
-        For the message: the operator, both sides with their verb, and what helps besides suffixes.
+        For the message: the operator, both sides with their verb, and what helps.
+    reserved
+        Names of further columns, which get no suffix.
 
     Raises
     ------
@@ -50,8 +53,9 @@ def result_names(
         [name + suffix if name.casefold() in shared else name for name in side]
         for side, suffix in zip((left, right), suffixes or ("", ""), strict=True)
     ]
-    folded = [name.casefold() for name in (*names[0], *names[1])]
-    if clash := sorted(name for name in names[1] if folded.count(name.casefold()) > 1):
+    folded = [name.casefold() for name in (*names[0], *names[1], *reserved)]
+    added = (*names[1], *reserved)
+    if clash := sorted(name for name in added if folded.count(name.casefold()) > 1):
         raise ColumnError(
             where,
             f"the result would have two columns {clash[0]!r}",
@@ -59,6 +63,18 @@ def result_names(
             todo=todo,
         )
     return names[0], names[1]
+
+
+def unique_names(left: Sequence[str], right: Sequence[str]) -> list[str]:
+    """Names for the right columns while the left ones still have those without a suffix.
+
+    Examples
+    --------
+    >>> unique_names(["id", "x"], ["ID", "z"])
+    ['_rivermouth_ID', 'z']
+    """
+    ours = {name.casefold() for name in left}
+    return [f"_rivermouth_{name}" if name.casefold() in ours else name for name in right]
 
 
 def _is_pair(suffixes: object) -> bool:

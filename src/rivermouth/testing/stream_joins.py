@@ -51,7 +51,7 @@ def join_interval(
     for row in left:
         if row[ours] is not None:
             there = [r for r in known if lower <= (r[theirs] - row[ours]) // _US <= upper]
-            joined += _met(row, there, on, how, columns, {})
+            joined += _joined(row, there, on, how, columns, {})
     return joined
 
 
@@ -75,12 +75,12 @@ def join_window(
                 end = start + window.size
                 there = [r for r in known if start <= r[theirs] < end]
                 bounds = {"window_start": start, "window_end": end}
-                joined += _met(row, there, on, how, columns, bounds)
+                joined += _joined(row, there, on, how, columns, bounds)
     return joined
 
 
 def _starts(time: dt.datetime, window: Window) -> list[dt.datetime]:
-    """The starts of all windows that hold `time`, newest first."""
+    """The starts of all windows that contain `time`, newest first."""
     zero = dt.datetime(1970, 1, 1, tzinfo=time.tzinfo)
     start = zero + (time - zero) // window.every * window.every
     starts = []
@@ -91,21 +91,21 @@ def _starts(time: dt.datetime, window: Window) -> list[dt.datetime]:
 
 
 def _in_order(rows: Iterable[Row], time: str) -> list[Row]:
-    """Rows that have a time: older ones first, those as old by their values, nulls last.
+    """Rows that have a time: older ones first, those of the same time by their values, nulls last.
 
-    That is the order in which rows equally far from another are taken by `nearest`.
+    That is the order in which `nearest` takes rows at the same distance.
     """
 
-    def place(row: Row) -> list[Any]:
+    def rank(row: Row) -> list[Any]:
         return [
             row[time],
             *((value is None, 0 if value is None else value) for value in row.values()),
         ]
 
-    return sorted((row for row in rows if row[time] is not None), key=place)
+    return sorted((row for row in rows if row[time] is not None), key=rank)
 
 
-def _met(
+def _joined(
     row: Row,
     there: Sequence[Row],
     on: Condition,
@@ -117,12 +117,12 @@ def _met(
     found: Sequence[tuple[Row, float | None]] = matches(row, there, on)
     if how == "left" and not found:
         found = [({}, None)]
-    place = split(on).spatial
+    spatial = split(on).spatial
     return [
         {
             **row,
             **{new: other.get(old) for new, old in brought.items()},
-            **({place.name: distance} if isinstance(place, Nearest) else {}),
+            **({spatial.name: distance} if isinstance(spatial, Nearest) else {}),
             **bounds,
         }
         for other, distance in found

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 import rivermouth as rm
 from rivermouth.errors import ColumnError, DefinitionError
-from rivermouth.testing.recompute import answered, differences, recompute
+from rivermouth.testing.recompute import by_window, differences, recompute
 
 EVENTS = """
     arrival | at timestamp_ntz    | road | cars int | speed double
@@ -36,7 +36,7 @@ TEN = rm.fixed("10 seconds")
 def values(frame):
     """The results of an aggregate, in the form of the truth."""
     rows = frame.where("kind = 'row'") if "kind" in frame.columns else frame
-    return answered(rows.toArrow(), SUMMARY)
+    return by_window(rows.toArrow(), SUMMARY)
 
 
 def truth(frame):

@@ -31,7 +31,7 @@ def test_a_stream_gives_the_kernels_results_batch_by_batch(spark, tmp_path):
         spark.readStream.schema(spark.read.parquet(str(folder)).schema)
         .option("maxFilesPerTrigger", 1).parquet(str(folder))
     )  # fmt: skip
-    said = rm.testing.batches(rm.aggregate(source, summary, slack=slack, late="rows"))
+    emitted = rm.testing.batches(rm.aggregate(source, summary, slack=slack, late="rows"))
     kernel = processed(batches, summary, slack)
     names = ["window_start", "total", "mid", "records", "coverage", "slack"]
     wanted = [
@@ -39,8 +39,8 @@ def test_a_stream_gives_the_kernels_results_batch_by_batch(spark, tmp_path):
     ]
     found = [
         tuple(row[name] for name in names)
-        for batch in said for row in batch if row["kind"] == "row"
+        for batch in emitted for row in batch if row["kind"] == "row"
     ]  # fmt: skip
     assert sorted(found) == sorted(wanted)
-    late = sum(row["kind"] == "late" for batch in said for row in batch)
+    late = sum(row["kind"] == "late" for batch in emitted for row in batch)
     assert late == kernel.counts["late"] > 0

@@ -41,7 +41,7 @@ class Standard:
 
 @runtime_checkable
 class Aggregator(Protocol):
-    """One's own aggregate: an object with these names, best a frozen dataclass.
+    """A user's own aggregate: an object with these names, best a frozen dataclass.
 
     A state is a tuple of numpy arrays of one length: an element of each belongs to one state, so
     that many states are combined at once. `rivermouth.testing.check_aggregator` tells whether an
@@ -80,7 +80,7 @@ Aggregate = Standard | Aggregator
 def sum(column: str) -> Standard:  # noqa: A001  (what SQL calls it)
     """The sum of a column's numbers, the same whatever order they came in.
 
-    Of whole numbers a bigint, of decimals a decimal ten digits wider, of floats the double
+    Of integers a bigint, of decimals a decimal ten digits wider, of floats the double
     nearest to the exact sum. A sum that does not fit is an error.
     """
     return Standard("sum", column)
@@ -92,7 +92,7 @@ def count(column: str | None = None) -> Standard:
 
 
 def mean(column: str) -> Standard:
-    """The mean of a column's numbers: their exact sum by their count, as a double."""
+    """The mean of a column's numbers: the double nearest to their exact sum over their count."""
     return Standard("mean", column)
 
 
@@ -119,7 +119,7 @@ def std(column: str) -> Standard:
 def quantile(column: str, share: float) -> Standard:
     """The value below which `share` of the numbers lie, interpolated between two neighbours.
 
-    Exact, as Spark's ``percentile``: all values of a window are kept until it is answered.
+    Exact, as Spark's ``percentile``: all values of a window are kept until it has settled.
 
     Examples
     --------
@@ -145,7 +145,7 @@ def count_distinct(column: str) -> Standard:
 
 
 def check_aggregate(name: str, aggregate: object) -> Aggregate:
-    """`aggregate`, found to be one; `name` is what its column will be called."""
+    """`aggregate`, if it is one; `name` is its column in the result."""
     if isinstance(aggregate, (Standard, Aggregator)):
         return aggregate
     lacks = [part for part in _PARTS if not hasattr(aggregate, part)]

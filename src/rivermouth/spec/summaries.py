@@ -13,13 +13,13 @@ from rivermouth.spec.windows import Window
 START, END = "window_start", "window_end"
 RECORDS, COVERAGE, SLACK, REVISION = "records", "coverage", "slack", "revision"
 KIND, RECORD, REASON = "kind", "record", "reason"
-#: what a result's own columns are called; neither groups nor aggregates can be
+#: columns of every result; neither groups nor aggregates can have these names
 RESERVED = (START, END, RECORDS, COVERAGE, SLACK, REVISION, KIND, RECORD, REASON)
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What is to be known of each window of each group; said once, run live, in batch, corrected.
+    """What is computed of each window of each group; defined once for stream, batch and correction.
 
     `by` names the columns that make a group (null is a group, too), `time` the event time.
     """
@@ -44,17 +44,17 @@ class Summary:
         return html_table("summary", rows)
 
     def __str__(self) -> str:
-        said = ", ".join(
+        aggregates = ", ".join(
             f"{name}={aggregate if isinstance(aggregate, Standard) else repr(aggregate)}"
             for name, aggregate in self.aggregates
         )
-        return f"{said} by {list(self.by)} over {self.window.size} every {self.window.every}"
+        return f"{aggregates} by {list(self.by)} over {self.window.size} every {self.window.every}"
 
 
 def summary(
     *, by: str | Sequence[str] = (), time: str, window: Window, **aggregates: Aggregate
 ) -> Summary:
-    """What is to be known of each window of each group, for `aggregate`, `correct` and `exact`.
+    """What is computed of each window of each group, for `aggregate`, `correct` and `exact`.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ def summary(
 
 
 def _check_names(keys: Sequence[str], aggregates: dict[str, Aggregate]) -> None:
-    """No two columns of the result may have one name; Spark does not tell cases apart."""
+    """No two columns of the result may have one name; Spark ignores their case."""
     taken = {name: f"{name!r} is a column of every result" for name in RESERVED}
     for name in (*keys, *aggregates):
         if name.casefold() in taken:

@@ -1,4 +1,4 @@
-"""Whether an aggregate of one's own keeps the rules that windows rely on."""
+"""Whether a user's own aggregate keeps the rules that windows rely on."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rivermouth.spec.aggregates import Aggregator, State, check_aggregate
 
 
 def check_aggregator(aggregator: Aggregator, values: Sequence[Any]) -> None:
-    """Check an aggregate of one's own on some values, in many orders and cuts.
+    """Check a user's own aggregate on some values.
 
     Parameters
     ----------
@@ -42,28 +42,29 @@ def check_aggregator(aggregator: Aggregator, values: Sequence[Any]) -> None:
     check_aggregate("aggregator", aggregator)
     assert aggregator.result in UDAF_RESULTS, f"result must be one of {list(UDAF_RESULTS)}"
     assert len(values) >= 3, "give at least three values"
-    array = np.array(values)
+    array, combine = np.array(values), aggregator.combine
     lifted = aggregator.lift(array)
     _check_state(lifted, len(array), "lift")
     _check_state(aggregator.lift(array[:0]), 0, "lift of no values")
     one, two, three = (tuple(part[k : k + 1] for part in lifted) for k in range(3))
-    _same(aggregator, aggregator.lift(array[:1]), one, "lift takes each value by itself")
-    _same(
-        aggregator, aggregator.combine(one, two), aggregator.combine(two, one),
-        "combine is commutative",
-    )  # fmt: skip
-    left = aggregator.combine(aggregator.combine(one, two), three)
-    right = aggregator.combine(one, aggregator.combine(two, three))
-    _same(aggregator, left, right, "combine is associative")
-    both = aggregator.combine(tuple(p[:-1] for p in lifted), tuple(p[1:] for p in lifted))
-    _check_state(both, len(array) - 1, "combine")
-    _same(
-        aggregator, tuple(part[:1] for part in both), aggregator.combine(one, two),
-        "combine goes element by element",
-    )  # fmt: skip
+    pairs = combine(tuple(part[:-1] for part in lifted), tuple(part[1:] for part in lifted))
+    _check_state(pairs, len(array) - 1, "combine")
+    both = combine(one, two)
+    rules = {
+        "lift takes each value by itself": (aggregator.lift(array[:1]), one),
+        "combine is commutative": (combine(two, one), both),
+        "combine is associative": (combine(one, combine(two, three)), combine(both, three)),
+        "combine goes element by element": (tuple(part[:1] for part in pairs), both),
+    }
     if hasattr(aggregator, "invert"):
-        _same(aggregator, aggregator.invert(left, three), aggregator.combine(one, two),
-              "invert takes out what combine put in")  # fmt: skip
+        inverted = aggregator.invert(combine(both, three), three)
+        rules["invert takes out what combine put in"] = (inverted, both)
+    for rule, states in rules.items():
+        left, right = (aggregator.lower(state)[0] for state in states)
+        is_close = isinstance(left, np.floating) and np.isclose(
+            left, right, rtol=1e-12, equal_nan=True
+        )
+        assert left == right or is_close, f"{rule}: {left!r} is not {right!r}"
 
 
 def _check_state(state: State, length: int, where: str) -> None:
@@ -72,11 +73,3 @@ def _check_state(state: State, length: int, where: str) -> None:
     for part in state:
         assert isinstance(part, np.ndarray), f"{where} gives numpy arrays"
         assert part.shape == (length,), f"{where} gives arrays of {length}, not of {part.shape}"
-
-
-def _same(aggregator: Aggregator, one: State, other: State, rule: str) -> None:
-    found, wanted = (aggregator.lower(state)[0] for state in (one, other))
-    close = found == wanted or (
-        isinstance(found, np.floating) and np.isclose(found, wanted, rtol=1e-12, equal_nan=True)
-    )
-    assert close, f"{rule}: {found!r} is not {wanted!r}"

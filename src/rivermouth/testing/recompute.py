@@ -1,9 +1,9 @@
-"""Windows recomputed from scratch, record by record: the slow and obvious truth."""
+"""Windows recomputed from scratch, record by record: a slow and obvious oracle."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -37,27 +37,27 @@ def recompute(rows: pa.Table, summary: Summary) -> dict[Key, dict[str, Any]]:
         for start in starts(time, summary):
             found.setdefault((*key, start), []).append(row)
     return {
-        key: {RECORDS: len(held)} | {name: _value(each, held) for name, each in summary.aggregates}
-        for key, held in found.items()
+        key: {RECORDS: len(members)}
+        | {name: _value(each, members) for name, each in summary.aggregates}
+        for key, members in found.items()
     }
 
 
 def starts(time: int, summary: Summary) -> list[int]:
     """Where the windows that hold a time start."""
     every, size = summary.window.every_us, summary.window.size_us
-    last = time // every * every
-    return [start for start in range(last, last - size - every, -every) if start + size > time][
-        ::-1
-    ]
+    last = time // every
+    possible = range((last - size // every) * every, last * every + 1, every)
+    return [start for start in possible if start + size > time]
 
 
-def answered(results: pa.Table, summary: Summary) -> dict[Key, dict[str, Any]]:
-    """Rows that `aggregate` gave, in the form of `recompute`."""
+def by_window(results: pa.Table, summary: Summary) -> dict[Key, dict[str, Any]]:
+    """Results of `aggregate`, in the form of `recompute`."""
     start = results.column(START).cast(pa.int64()).to_pylist()
     found = {}
     for row, begin in zip(results.to_pylist(), start, strict=True):
         key = (*(_key(row[name]) for name in summary.by), begin)
-        assert key not in found, f"{key} was answered twice"
+        assert key not in found, f"{key} was emitted twice"
         found[key] = {name: row[name] for name in (RECORDS, *(n for n, _ in summary.aggregates))}
         assert END in row
     return found
@@ -66,14 +66,14 @@ def answered(results: pa.Table, summary: Summary) -> dict[Key, dict[str, Any]]:
 def differences(
     found: Mapping[Key, Row], truth: Mapping[Key, Row], *, within: float = 1e-12
 ) -> list[str]:
-    """Where two sets of windows differ, in words; doubles may by `within`, relatively."""
-    said = [f"{key}: not answered" for key in truth if key not in found]
-    said += [f"{key}: there is no such window" for key in found if key not in truth]
+    """Where two sets of windows differ, as text; doubles may by `within`, relatively."""
+    texts = [f"{key}: not emitted" for key in truth if key not in found]
+    texts += [f"{key}: there is no such window" for key in found if key not in truth]
     for key in found.keys() & truth.keys():
         for name, value in truth[key].items():
             if not _equal(found[key][name], value, within):
-                said.append(f"{key}: {name} is {found[key][name]!r}, not {value!r}")
-    return said
+                texts.append(f"{key}: {name} is {found[key][name]!r}, not {value!r}")
+    return texts
 
 
 def _key(value: Any) -> Any:
@@ -96,7 +96,7 @@ def _value(aggregate: Aggregate, rows: Sequence[Row]) -> Any:
         return len(rows)
     values = [row[aggregate.column] for row in rows if row[aggregate.column] is not None]
     if isinstance(aggregate, Standard):
-        return _STANDARD[aggregate.kind](values, aggregate.share)
+        return _standard(aggregate, values)
     if not values:
         return None
     state = aggregate.lift(np.array(values[:1]))
@@ -105,19 +105,37 @@ def _value(aggregate: Aggregate, rows: Sequence[Row]) -> Any:
     return aggregate.lower(state)[0].item()
 
 
-def _sum(values: Sequence[Any]) -> Any:
-    return sum(values) if values and not isinstance(values[0], float) else _fraction(values, 1)
+def _standard(aggregate: Standard, values: Sequence[Any]) -> Any:
+    match aggregate.kind:
+        case "count":
+            return len(values)
+        case "count_distinct":
+            return len({_key(value) for value in values})
+    if not values:
+        return None
+    match aggregate.kind:
+        case "sum":
+            return _quotient(values, 1) if isinstance(values[0], float) else sum(values)
+        case "mean":
+            return _quotient(values, len(values))
+        case "min":
+            return min(values, key=_order)
+        case "max":
+            return max(values, key=_order)
+        case "var" | "std" if len(values) < 2:
+            return None
+        case "var":
+            return _variance(list(map(float, values)))
+        case "std":
+            return math.sqrt(_variance(list(map(float, values))))
+        case "quantile":
+            return _quantile(sorted(map(float, values), key=_order), aggregate.share or 0.0)
 
 
-def _mean(values: Sequence[Any]) -> float | None:
-    return _fraction(values, len(values))
-
-
-def _fraction(values: Sequence[Any], divisor: int) -> float | None:
+def _quotient(values: Sequence[Any], divisor: int) -> float:
     """The sum over a divisor, as the nearest double."""
-    odd = [value for value in values if not math.isfinite(value)]
-    if odd or not values:
-        return sum(odd) if odd else None
+    if odd := [value for value in values if not math.isfinite(value)]:
+        return float(sum(odd))
     return _double(sum(map(Fraction, values), Fraction()) / divisor)
 
 
@@ -128,27 +146,15 @@ def _double(value: Fraction) -> float:
         return math.inf if value > 0 else -math.inf
 
 
-def _variance(values: Sequence[Any]) -> float | None:
-    doubles = [float(value) for value in values]
-    if len(doubles) < 2:
-        return None
-    if not all(map(math.isfinite, doubles)):
+def _variance(values: Sequence[float]) -> float:
+    if not all(map(math.isfinite, values)):
         return math.nan
-    exact, n = list(map(Fraction, doubles)), len(doubles)
-    whole = sum(exact, Fraction())
+    exact, n = list(map(Fraction, values)), len(values)
     squares = sum((value * value for value in exact), Fraction())
-    return _double((n * squares - whole * whole) / (n * (n - 1)))
+    return _double((n * squares - sum(exact, Fraction()) ** 2) / (n * (n - 1)))
 
 
-def _deviation(values: Sequence[Any]) -> float | None:
-    variance = _variance(values)
-    return None if variance is None else math.sqrt(variance)
-
-
-def _quantile(values: Sequence[Any], share: float) -> float | None:
-    if not values:
-        return None
-    ordered = sorted((float(value) for value in values), key=_order)
+def _quantile(ordered: Sequence[float], share: float) -> float:
     position = share * (len(ordered) - 1)
     lower = math.floor(position)
     part = position - lower
@@ -161,24 +167,3 @@ def _order(value: Any) -> Any:
     """A key that puts NaN behind all numbers."""
     is_nan = isinstance(value, float) and math.isnan(value)
     return (is_nan, 0 if is_nan else value)
-
-
-def _extreme(choose: Callable[..., Any]) -> Callable[[Sequence[Any], Any], Any]:
-    return lambda values, _: choose(values, key=_order) if values else None
-
-
-def _distinct(values: Iterable[Any]) -> int:
-    return len({_key(value) for value in values})
-
-
-_STANDARD: dict[str, Callable[[Sequence[Any], Any], Any]] = {
-    "sum": lambda values, _: _sum(values),
-    "count": lambda values, _: len(values),
-    "mean": lambda values, _: _mean(values),
-    "min": _extreme(min),
-    "max": _extreme(max),
-    "var": lambda values, _: _variance(values),
-    "std": lambda values, _: _deviation(values),
-    "quantile": _quantile,
-    "count_distinct": lambda values, _: _distinct(values),
-}

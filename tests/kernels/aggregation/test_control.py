@@ -27,7 +27,7 @@ DRAWS = 4000
 
 
 def drawn(values, share, random):
-    """Which records of how many windows were in hand, each with the same chance."""
+    """Which records of how many windows were there, each with the same chance."""
     return random.random((DRAWS, len(values))) < share
 
 

@@ -1,4 +1,4 @@
-"""Windows out of order, held against windows recomputed from scratch."""
+"""Windows over records out of order, compared with windows recomputed from scratch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import rivermouth as rm
 from rivermouth.kernels.aggregation.plan import AggPlan
 from rivermouth.kernels.aggregation.processor import AggregateProcessor
 from rivermouth.kernels.state.bucketing import Arrivals
-from rivermouth.testing.recompute import answered, differences, recompute, starts
+from rivermouth.testing.recompute import by_window, differences, recompute, starts
 
 SECOND = 1_000_000
 WINDOWS = [
@@ -54,7 +54,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Parity:
-    """How many whole numbers are odd; this can be inverted."""
+    """How many integers are odd; this can be inverted."""
 
     column: str
     result: str = "bigint"
@@ -128,7 +128,7 @@ def cut(table, ends):
 def test_a_batch_frame_gives_the_truth(rows, window, by):
     table, summary = table_of(rows), everything(window, by)
     found = processed([table], summary, rm.quality(), last=True)
-    assert differences(answered(found.results(), summary), recompute(table, summary)) == []
+    assert differences(by_window(found.results(), summary), recompute(table, summary)) == []
     assert found.counts["on_time"] == len(rows)
 
 
@@ -145,12 +145,12 @@ def test_every_result_is_that_of_the_records_so_far(rows, ends, window, slack, w
     batches = cut(table, ends)
     found = processed(batches, summary, slack, last=True, with_cache=with_cache)
     gone = {}
-    for number, said in enumerate(found.rows):
+    for number, emitted in enumerate(found.rows):
         so_far = recompute(pa.concat_tables(batches[: number + 1]), summary)
-        answers = answered(said, summary)
-        assert differences(answers, {key: so_far[key] for key in answers}) == []
-        assert not answers.keys() & gone.keys()
-        gone |= answers
+        results = by_window(emitted, summary)
+        assert differences(results, {key: so_far[key] for key in results}) == []
+        assert not results.keys() & gone.keys()
+        gone |= results
     late = sum(each.num_rows for each in found.late)
     assert found.counts["late"] == late
     assert found.counts["on_time"] + late == len(rows) == found.counts["rows_in"]
@@ -177,7 +177,7 @@ def test_a_record_is_late_if_any_of_its_windows_has_closed(rows, ends, window, s
 @FAST
 @given(ROWS, st.randoms(), st.sampled_from(WINDOWS))
 def test_what_is_late_and_what_was_answered_make_the_truth(rows, random, window):
-    """An answer that no late record touches is exact already."""
+    """A result whose window has no late record is exact already."""
     table = table_of(rows)
     summary = everything(window)
     ends = [random.random() for _ in range(5)]
@@ -193,9 +193,9 @@ def test_what_is_late_and_what_was_answered_make_the_truth(rows, random, window)
         )
         for start in starts(time, summary)
     }
-    answers = answered(found.results(), summary)
+    results = by_window(found.results(), summary)
     exact = {key: value for key, value in truth.items() if key not in touched}
-    assert differences({key: v for key, v in answers.items() if key not in touched}, exact) == []
+    assert differences({key: v for key, v in results.items() if key not in touched}, exact) == []
 
 
 @FAST
@@ -208,7 +208,7 @@ def test_the_order_of_records_does_not_matter(rows, order):
         processed([table_of(each)], summary, rm.fixed("0 seconds"), last=True).results()
         for each in (rows, mixed)
     )
-    assert differences(answered(one, summary), answered(two, summary), within=0.0) == []
+    assert differences(by_window(one, summary), by_window(two, summary), within=0.0) == []
 
 
 def test_state_is_merged_and_dropped_as_time_goes_on():
@@ -218,7 +218,7 @@ def test_state_is_merged_and_dropped_as_time_goes_on():
     summary = everything(rm.sliding("10 seconds", every="1 second"))
     batches = [table.slice(k, 1) for k in range(count)]
     found = processed(batches, summary, rm.fixed("2 seconds"), last=True)
-    assert differences(answered(found.results(), summary), recompute(table, summary)) == []
+    assert differences(by_window(found.results(), summary), recompute(table, summary)) == []
     assert found.reports[-2]["state"]["entries"] < 60
 
 

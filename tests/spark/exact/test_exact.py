@@ -39,7 +39,7 @@ def summary(window=None):
 
 
 def values(frame):
-    """The answers without what they went through."""
+    """The results without revision and coverage."""
     return sorted(map(tuple, frame.select(*VALUES).collect()), key=str)
 
 
@@ -139,13 +139,13 @@ def test_the_promise_is_judged_by_all_records(events, truth, tmp_path):
     running = job(stream, tmp_path / "store", slack=slack).start(availableNow=True)
     running.awaitTermination()
     exact = {row[:3]: dict(zip(VALUES[3:], row[3:], strict=True)) for row in truth}
-    held = [tuple(row) for row in events.collect()]
+    rows = [tuple(row) for row in events.collect()]
     above = dict.fromkeys(("total", "n", "middle"), 0)
-    answers = running.changelog().where("revision = 0").collect()
-    for row in answers:
+    early = running.changelog().where("revision = 0").collect()
+    for row in early:
         window = (row.road, row.window_start, row.window_end)
         now = exact[window]
-        cars = [c for road, at, c in held if road == row.road and window[1] <= at < window[2]]
+        cars = [c for road, at, c in rows if road == row.road and window[1] <= at < window[2]]
         below = sum(c < row.middle for c in cars) / len(cars)
         upto = sum(c <= row.middle for c in cars) / len(cars)
         above["middle"] += row.middle != now["middle"] and max(below - 0.5, 0.5 - upto) >= eps
@@ -153,8 +153,8 @@ def test_the_promise_is_judged_by_all_records(events, truth, tmp_path):
             off = abs(row[name] - now[name])
             above[name] += off > 0 and off >= eps * abs(now[name])
     promise = running.promise()
-    assert promise["windows"] == len(answers)
-    assert promise["above_eps"] == pytest.approx({n: k / len(answers) for n, k in above.items()})
+    assert promise["windows"] == len(early)
+    assert promise["above_eps"] == pytest.approx({n: k / len(early) for n, k in above.items()})
     assert above["middle"] > 0
 
 
@@ -162,7 +162,7 @@ def test_the_promise_is_judged_by_all_records(events, truth, tmp_path):
 def test_postgres_holds_the_table_and_so_do_the_changes(
     spark, events, truth, tmp_path, postgres_url
 ):
-    sink = rm.tables.postgres(postgres_url, "answers_of_roads")
+    sink = rm.tables.postgres(postgres_url, "results_of_roads")
     stream = rm.testing.replay(events, cuts=50)
     running = job(stream, tmp_path / "store", sink=sink).start(availableNow=True)
     running.awaitTermination()
@@ -176,17 +176,17 @@ def test_postgres_holds_the_table_and_so_do_the_changes(
 
 
 def test_a_users_own_history_is_read_anew_at_each_correction(spark, events, truth, tmp_path):
-    asked = []
+    calls = []
 
     def history():
-        asked.append(1)
+        calls.append(1)
         return events
 
     stream = rm.testing.replay(events, cuts=100)
     running = job(stream, tmp_path / "store", history=history).start(availableNow=True)
     running.awaitTermination()
     assert values(running.results()) == truth
-    assert asked
+    assert calls
     assert not list((tmp_path / "store" / "log").glob("kind=record"))
 
 

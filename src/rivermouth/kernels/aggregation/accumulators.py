@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rivermouth.kernels.aggregation import exact_sums
-from rivermouth.kernels.aggregation.exact_sums import Limbs
+from rivermouth.kernels.aggregation.exact_sums import Limbs, Words
 from rivermouth.kernels.aggregation.groups import normalized
 
 Ints = npt.NDArray[np.int64]
@@ -198,7 +198,7 @@ def doubles_of(values: pa.Array) -> Doubles:
     return np.asarray(values.cast(pa.float64(), safe=False).to_numpy(), np.float64)
 
 
-def int128_words(values: pa.Array) -> tuple[npt.NDArray[np.uint64], Ints]:
+def int128_words(values: pa.Array) -> tuple[Words, Ints]:
     """The low and high words of integers, or of decimals without their point."""
     if not len(values):
         return np.empty(0, np.uint64), np.empty(0, np.int64)
@@ -211,7 +211,7 @@ def int128_words(values: pa.Array) -> tuple[npt.NDArray[np.uint64], Ints]:
     return low.view(np.uint64), low >> 63
 
 
-def decimals(low: npt.NDArray[np.uint64], high: Ints, dtype: pa.DataType) -> pa.Array:
+def decimals(low: Words, high: Ints, dtype: pa.DataType) -> pa.Array:
     """Decimals of these words."""
     both = np.stack([low.view(np.int64), high], axis=1)
     return pa.Array.from_buffers(dtype, len(low), [None, pa.py_buffer(both.tobytes())])

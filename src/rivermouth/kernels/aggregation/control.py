@@ -21,11 +21,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from rivermouth.kernels.arrays import Ints
 from rivermouth.spec.slack import Fixed, MaxDelay, Quality, Slack
-
-Ints = npt.NDArray[np.int64]
 
 _STEPS = 8  # bins of delays for each doubling
 _LEARNING_RATE = 0.005

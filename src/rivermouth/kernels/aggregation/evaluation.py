@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rivermouth.kernels.aggregation.accumulators import Doubles, Ints
 from rivermouth.kernels.aggregation.control import SettledWindow
 from rivermouth.kernels.aggregation.groups import group, normalized
 from rivermouth.kernels.aggregation.multisets import Multisets
@@ -22,9 +23,6 @@ from rivermouth.kernels.aggregation.plan import PANE, WindowResults
 from rivermouth.kernels.aggregation.thresholds import WindowStats
 from rivermouth.spec.aggregates import Standard
 from rivermouth.spec.slack import Quality
-
-Doubles = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 #: the columns of early results in the state, besides the group's; values are ``value.<name>``
 WINDOW, EARLY = "window", "early"
@@ -152,7 +150,7 @@ def errors(early: Doubles, final: Doubles, *, absolute: bool) -> Doubles:
 
 
 def _rank_errors(final: WindowResults, aggregate: Standard, early: Doubles) -> Doubles:
-    """How far the rank of each early quantile is from the one that was asked for."""
+    """How far the rank of each early quantile is from the quantile's."""
     assert aggregate.column is not None
     assert aggregate.share is not None
     values = Multisets(f"{final.plan.summary.columns.index(aggregate.column)}.bag")

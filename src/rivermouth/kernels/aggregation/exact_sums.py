@@ -85,7 +85,14 @@ def to_doubles(limbs: Limbs, unit: int, *divisors: Ints | int) -> Doubles:
 
 def to_integers(limbs: Limbs) -> tuple[Words, Ints, npt.NDArray[np.bool_]]:
     """The low and high words of each carried sum of integers, and which fit into them."""
-    return _words(limbs.array, limbs.first)
+    wide = np.zeros((len(limbs), 8), np.int64)
+    wide[:, limbs.first : limbs.first + limbs.array.shape[1]] = limbs.array
+    _carry(wide)
+    low = (wide[:, 0] | wide[:, 1] << _BITS).view(np.uint64)
+    high = wide[:, 2] | wide[:, 3] << _BITS
+    sign = high >> 63
+    fits = (wide[:, 7] == sign) & (wide[:, 4:7] == (sign & _MASK)[:, None]).all(axis=1)
+    return low, high, fits
 
 
 def variances(count: Ints, sums: Limbs, squares: Limbs) -> Doubles:
@@ -252,27 +259,6 @@ def _nearest_rows(array: Ints, unit: int, divisors: Words) -> Doubles:
         sign = _magnitude(array[i], limbs[room:])
         result[i] = sign * _nearest(limbs, unit - _BITS * room, divisors[i])
     return result
-
-
-@numba.njit(cache=True)
-def _words(array: Ints, first: int) -> tuple[Words, Ints, npt.NDArray[np.bool_]]:
-    rows, count = array.shape
-    low, high = np.zeros(rows, np.uint64), np.zeros(rows, np.int64)
-    fits = np.ones(rows, np.bool_)
-    limbs = np.zeros(8, np.int64)
-    for i in range(rows):
-        limbs[:] = 0
-        limbs[first : first + count] = array[i]
-        for j in range(7):
-            limbs[j + 1] += limbs[j] >> _BITS
-            limbs[j] &= _MASK
-        low[i] = np.uint64(limbs[0]) | (np.uint64(limbs[1]) << np.uint64(_BITS))
-        high[i] = np.int64(np.uint64(limbs[2]) | (np.uint64(limbs[3]) << np.uint64(_BITS)))
-        beyond = np.int64(-1) if high[i] < 0 else np.int64(0)
-        fits[i] = limbs[7] == beyond
-        for j in range(4, 7):
-            fits[i] &= limbs[j] == (beyond & _MASK)
-    return low, high, fits
 
 
 @numba.njit(cache=True)

@@ -34,19 +34,26 @@ class Extremes:
     def lift(self, column: pa.Array, index: Ints, size: int) -> dict[str, pa.Array]:
         """See `Accumulator`."""
         values, index = non_null(column, index)
-        best, found = _extremes_by_index(ordered(values), index, size, self.largest)
-        return {self.name: pa.array(best, mask=~found)}
+        best = np.full(size, _LARGEST)
+        np.minimum.at(best, index, self._turned(ordered(values)))
+        return self._column(best, np.bincount(index, minlength=size) > 0)
 
     def merge(self, partials: Partials, low: Ints, high: Ints) -> dict[str, pa.Array]:
         """See `Accumulator`."""
         column = normalized(partials[self.name])
         found = column.is_valid().to_numpy(zero_copy_only=False)
-        values = integers(partials, self.name, len(column))
-        best, some = _extremes_of_ranges(values, found, low, high, self.largest)
-        return {self.name: pa.array(best, mask=~some)}
+        values = self._turned(integers(partials, self.name, len(column)))
+        return self._column(*_smallest_of_ranges(values, found, low, high))
+
+    def _turned(self, values: Ints) -> Ints:
+        """The values such that the wanted one is the smallest; turned twice they are as before."""
+        return ~values if self.largest else values
+
+    def _column(self, best: Ints, found: Bools) -> dict[str, pa.Array]:
+        return {self.name: pa.array(self._turned(best), mask=~found)}
 
 
-_FLIP = np.int64((1 << 63) - 1)
+_LARGEST = np.int64((1 << 63) - 1)
 
 
 def ordered(values: pa.Array) -> Ints:
@@ -54,7 +61,7 @@ def ordered(values: pa.Array) -> Ints:
     dtype = values.type
     if pa.types.is_floating(dtype):
         bits = np.ascontiguousarray(doubles_of(normalized(values))).view(np.int64)
-        return bits ^ ((bits >> 63) & _FLIP)
+        return bits ^ ((bits >> 63) & _LARGEST)
     if pa.types.is_decimal(dtype):
         return int128_words(values)[0].view(np.int64)
     if pa.types.is_temporal(dtype):
@@ -66,7 +73,7 @@ def unordered(values: pa.Array, dtype: pa.DataType) -> pa.Array:
     """The inverse of `ordered` for values of this type; null stays null."""
     if pa.types.is_floating(dtype):
         bits = integers({"": values}, "", len(values))
-        doubles = (bits ^ ((bits >> 63) & _FLIP)).view(np.float64)
+        doubles = (bits ^ ((bits >> 63) & _LARGEST)).view(np.float64)
         found = values.is_valid().to_numpy(zero_copy_only=False)
         return pa.array(doubles, mask=~found, from_pandas=False).cast(dtype)
     if pa.types.is_decimal(dtype):
@@ -79,39 +86,22 @@ def unordered(values: pa.Array, dtype: pa.DataType) -> pa.Array:
 
 
 @numba.njit(cache=True)
-def _extremes_by_index(values: Ints, index: Ints, size: int, largest: bool) -> tuple[Ints, Bools]:
-    best, found = np.zeros(size, np.int64), np.zeros(size, np.bool_)
-    for k in range(len(values)):
-        at = index[k]
-        if not found[at] or (values[k] > best[at] if largest else values[k] < best[at]):
-            best[at], found[at] = values[k], True
-    return best, found
+def _smallest_of_ranges(values: Ints, found: Bools, low: Ints, high: Ints) -> tuple[Ints, Bools]:
+    """The smallest of each range; ranges neither start nor end before the one before them.
 
-
-@numba.njit(cache=True)
-def _extremes_of_ranges(
-    values: Ints, found: Bools, low: Ints, high: Ints, largest: bool
-) -> tuple[Ints, Bools]:
-    """The extreme of each range; ranges neither start nor end before the one before them.
-
-    A monotonic queue holds the partials that can still be the extreme of a range: each worse than
+    A monotonic queue holds the partials that can still be the smallest of a range: each larger than
     the one before it. A partial enters and leaves once, whatever the length of the ranges.
     """
     best, some = np.zeros(len(low), np.int64), np.zeros(len(low), np.bool_)
     queue = np.empty(len(values), np.int64)
-    head, tail, seen = 0, 0, 0
+    head, tail = 0, 0
     for i in range(len(low)):
-        while seen < high[i]:
-            if found[seen]:
-                while tail > head and (
-                    values[queue[tail - 1]] <= values[seen]
-                    if largest
-                    else values[queue[tail - 1]] >= values[seen]
-                ):
+        for k in range(high[i - 1] if i else 0, high[i]):
+            if found[k]:
+                while tail > head and values[queue[tail - 1]] >= values[k]:
                     tail -= 1
-                queue[tail] = seen
+                queue[tail] = k
                 tail += 1
-            seen += 1
         while head < tail and queue[head] < low[i]:
             head += 1
         if head < tail:

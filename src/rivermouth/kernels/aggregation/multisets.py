@@ -58,8 +58,8 @@ class Multisets:
 
     def ranks(self, ranges: Ranges, values: Doubles) -> tuple[Doubles, Doubles]:
         """The share of each range's values that lie below `values`, and at or below them."""
-        own, offsets = _flat(ranges.partials[self.name])
-        order, rank = _ranked(own.to_numpy())
+        among, offsets = _flat(ranges.partials[self.name])
+        order, rank = _ranked(among.to_numpy())
         begin, end = offsets[ranges.low], offsets[ranges.high]
         below, upto = (
             _counts_below(rank, begin, end, np.searchsorted(order, values, side))

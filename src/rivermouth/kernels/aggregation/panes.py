@@ -11,12 +11,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from rivermouth.kernels.aggregation.groups import dense
-from rivermouth.spec.windows import Window
-
-Ints = npt.NDArray[np.int64]
+from rivermouth.kernels.arrays import Ints
 
 _MOST = 1 << 62
 
@@ -28,11 +25,6 @@ class WindowGrid:
     size: int
     every: int
     pane: int
-
-    @classmethod
-    def of(cls, window: Window) -> WindowGrid:
-        """The grid of the windows that a user asks for."""
-        return cls(window.size_us, window.every_us, window.pane_us)
 
     def panes(self, times: Ints) -> Ints:
         """The pane of each time."""

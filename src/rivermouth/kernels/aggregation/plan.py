@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from rivermouth.kernels.aggregation.accumulators import Accumulator, PowerSums, Ranges
+from rivermouth.kernels.aggregation.accumulators import Accumulator, Ints, PowerSums, Ranges
 from rivermouth.kernels.aggregation.groups import group
 from rivermouth.kernels.aggregation.lowering import RECORDS, Lowering, lowering
 from rivermouth.kernels.aggregation.panes import (
@@ -22,8 +21,6 @@ from rivermouth.kernels.aggregation.panes import (
 from rivermouth.spec import summaries as names
 from rivermouth.spec.aggregates import Standard
 from rivermouth.spec.summaries import Summary
-
-Ints = npt.NDArray[np.int64]
 
 PANE = "pane"
 _POWERS = {"sum": 2, "mean": 2, "var": 4, "std": 4}  # that their required coverage depends on
@@ -48,12 +45,13 @@ class AggPlan:
     with_stats: bool = False
 
     def __reduce__(self) -> tuple[object, ...]:
-        return AggPlan, (self.summary, self.types, self.with_stats)  # what is cached is made anew
+        return AggPlan, (self.summary, self.types, self.with_stats)  # without what is cached
 
     @cached_property
     def grid(self) -> WindowGrid:
         """The windows."""
-        return WindowGrid.of(self.summary.window)
+        window = self.summary.window
+        return WindowGrid(window.size_us, window.every_us, window.pane_us)
 
     @cached_property
     def lowerings(self) -> dict[str, Lowering]:

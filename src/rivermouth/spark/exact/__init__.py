@@ -1,1 +1,1 @@
-"""exact: early answers, a backup of every record, and corrections until all is exact."""
+"""exact: early results, a backup of every record, and corrections until all are exact."""

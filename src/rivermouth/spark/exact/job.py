@@ -60,18 +60,15 @@ class Exact:
             When the store belongs to another aggregation.
         """
         self.store.claim(self.summary, self.events.schema)
-        writer = self.log.writeStream.format("parquet").partitionBy(KIND, DAY)
-        writer = writer.option("path", self.store.log_path)
-        writer = writer.option("checkpointLocation", self.store.checkpoint_path).outputMode(
-            "append"
-        )
+        writer = self.log.writeStream.format("parquet").partitionBy(KIND, DAY).outputMode("append")
+        writer = writer.option("checkpointLocation", self.store.checkpoint_path)
         if name is not None:
             writer = writer.queryName(name)
         if availableNow or processingTime:
             writer = writer.trigger(
                 **({"availableNow": True} if availableNow else {"processingTime": processingTime})
             )
-        query = writer.start()
+        query = writer.start(self.store.log_path)
         corrector = Corrector(
             query, self.store, self._results, span=self.span, wait=self.wait, sink=self.sink
         )

@@ -54,6 +54,7 @@ def drained(frame, folder):
     return frame.sparkSession.read.schema(frame.schema).parquet(f"{folder}/out"), query
 
 
+@pytest.mark.quick
 def test_the_results_of_a_batch_frame_are_exact(spark):
     frame = rm.testing.frame(spark, EVENTS)
     result = rm.aggregate(frame, SUMMARY, slack=TEN, late="rows")
@@ -64,6 +65,7 @@ def test_the_results_of_a_batch_frame_are_exact(spark):
     assert [tuple(row) for row in rejected] == [("future", 9), ("rejected", 9)]
 
 
+@pytest.mark.quick
 def test_late_records_are_only_counted_by_default(spark):
     frame = rm.testing.frame(spark, EVENTS)
     result = rm.aggregate(frame, SUMMARY)
@@ -122,6 +124,7 @@ def test_a_late_record_comes_out_once_and_counts_in_its_open_windows(spark, tmp_
     assert [(row.kind, row.v) for row in late] == [("late", 4)]
 
 
+@pytest.mark.quick
 def test_state_lasts_over_a_restart(spark, tmp_path):
     first = rm.testing.frame(spark, EVENTS).where("at < '2900-01-01'").coalesce(1)
     folder = tmp_path / "events"

@@ -164,6 +164,7 @@ def test_suffixes_tell_clashing_columns_apart(spark, suffixes, names):
     ]  # fmt: skip
 
 
+@pytest.mark.quick
 def test_the_column_of_distances_has_the_name_of_the_condition(spark):
     cabs = frame(spark, CABS)
     on = rm.nearest(rm.point("x", "y"), rm.point("x", "y"), name="apart")
@@ -176,6 +177,7 @@ def test_the_column_of_distances_has_the_name_of_the_condition(spark):
     ]
 
 
+@pytest.mark.quick
 def test_times_without_a_zone_and_geometry_columns(spark):
     shapes = [shapely.box(0, 0, 2, 2), shapely.Point(1, 1), shapely.Point(9, 9)]
     listed = [(n, dt.datetime(2026, 1, 1, 12, n), bytearray(s.wkb)) for n, s in enumerate(shapes)]
@@ -192,6 +194,7 @@ def test_times_without_a_zone_and_geometry_columns(spark):
     assert rows(found)[0]["window_start"] == dt.datetime(2026, 1, 1, 12)
 
 
+@pytest.mark.quick
 def test_late_and_future_rows_come_if_asked_for_and_metrics_count_them(spark):
     future = dt.datetime.now(dt.UTC) + dt.timedelta(days=400)
     cabs = f"""

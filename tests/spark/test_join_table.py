@@ -120,6 +120,7 @@ def rounded(found):
     return [{**row, "distance": row["distance"] and round(row["distance"], 6)} for row in found]
 
 
+@pytest.mark.quick
 def test_columns_are_chosen_renamed_or_all_but_those_of_the_condition(events, table):
     on = rm.within(rm.point("x", "y"), "b") & rm.keys({"key": "k"})
     given = events["batch"].columns
@@ -149,6 +150,7 @@ def test_suffixes_tell_columns_of_one_name_apart(
     assert_same_rows(rows(joined), [dict(zip(names, row.values(), strict=True)) for row in truth])
 
 
+@pytest.mark.quick
 def test_the_distances_have_the_name_that_nearest_gives_them(events, event_rows, table, table_rows):
     on = rm.nearest(rm.point("x", "y"), rm.point("u", "v"), k=2, name="far")
     joined = rm.join_table(events["batch"], table, on=on, columns={"distance": "name"})
@@ -308,6 +310,7 @@ def test_srids_that_differ_are_refused_at_definition(spark, tmp_path):
     )
 
 
+@pytest.mark.quick
 def test_nothing_runs_and_nothing_changes_at_definition(events, table, spark, tmp_path):
     before = {key: spark.conf.get(key) for key in ("spark.sql.shuffle.partitions",)}
     place = tmp_path / "snapshots"

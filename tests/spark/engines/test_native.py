@@ -127,6 +127,7 @@ def one_how(events, table, on, how):
     return joined.withColumn("how", F.lit(how))
 
 
+@pytest.mark.quick
 def test_a_frame_is_a_table_without_being_read_by_workers(spark, events, event_rows, table_rows):
     made = [(row["name"], row["k"], row["b"]) for row in table_rows]
     frame = spark.createDataFrame(made, "name string, k long, b binary")

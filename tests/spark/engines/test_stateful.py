@@ -75,11 +75,13 @@ def drained(frame, checkpoint, *, spark):
     return query, sorted(map(tuple, spark.read.parquet(sink).collect()))
 
 
+@pytest.mark.quick
 def test_a_batch_frame_is_one_call_per_bucket(spark):
     rows = counting(spark.range(100), spark.range(50)).collect()
     assert sorted(map(tuple, rows)) == [(0, 38, 99), (1, 38, 99), (2, 37, 99), (3, 37, 99)]
 
 
+@pytest.mark.quick
 def test_a_stream_keeps_its_state_from_batch_to_batch(spark, tmp_path):
     frame = counting(rm.testing.replay(spark.range(100), cuts=50))
     query, rows = drained(frame, tmp_path, spark=spark)

@@ -65,6 +65,7 @@ def early(spark, events, tmp_path, **more):
     return spark.read.schema(out.schema).parquet(str(tmp_path / "out"))
 
 
+@pytest.mark.quick
 def test_correct_makes_early_results_exact_and_then_changes_nothing(spark, events, truth, tmp_path):
     out = early(spark, events, tmp_path).cache()
     results = out.where("kind = 'row'").drop("kind", "record", "reason")

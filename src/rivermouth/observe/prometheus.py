@@ -7,8 +7,9 @@ over the query's runs.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from prometheus_client import generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -24,7 +25,7 @@ Metrics = Mapping[str, Any]
 #: by a query's name and id the metrics of its runs, the newest last
 Queries = Mapping[tuple[str, str], Sequence[Metrics]]
 
-_QUERY_COUNTERS = {
+_QUERY = {
     "batches": "Micro-batches that are counted",
     "missed_batches": "Micro-batches that are not counted, as their reports were gone",
     "rows": "Input rows, each once",
@@ -35,7 +36,7 @@ _QUERY_GAUGES = {
     "last_batch_seconds": "Duration of the newest micro-batch",
     "backlog": "Rows that the source has not given yet",
 }
-_COUNTERS = {
+_OPERATOR = {
     "rows_in": "Rows that came into the operator",
     "rows_out": "Rows that the operator emitted",
     "matched": "Input rows with at least one match",
@@ -44,21 +45,15 @@ _COUNTERS = {
     "future": "Input rows too far ahead of the wall clock",
     "seconds": "Time in the operator's own code, summed over tasks",
 }
-_TABLE_GAUGES = {
-    "rows": "Rows of the table",
-    "version": "Version of the table",
-    "age_seconds": "Age of the table at the newest micro-batch",
-    "load_seconds": "Time to read and index the table",
-}
+_TABLE = ("rows", "version", "age_seconds", "load_seconds")
 _CACHE_GAUGES = frozenset({"entries", "rows", "bytes", "workers", "hit_ratio"})
 
 
-@dataclass(frozen=True)
-class _Sample:
+class _Sample(NamedTuple):
     name: str
     about: str
-    value: float
-    labels: Mapping[str, str] = field(default_factory=dict)
+    value: float | None
+    labels: Mapping[str, str] = MappingProxyType({})
     is_counter: bool = False
 
 
@@ -79,7 +74,7 @@ class QueryCollector(Collector):
                     f"rivermouth_{sample.name}", f"{sample.about}.", labels=list(labels)
                 )
                 families[sample.name] = family
-                family.add_metric(list(labels.values()), sample.value)
+                family.add_metric(list(labels.values()), sample.value or 0)
         return families.values()
 
 
@@ -102,25 +97,25 @@ def text(queries: Queries) -> bytes:
 
 def _summed(runs: Sequence[Metrics]) -> Iterable[_Sample]:
     """The newest run's samples; counters with those of the runs before."""
-    found: dict[tuple[str, tuple[str, ...]], _Sample] = {}
+    found: dict[tuple[str, ...], _Sample] = {}
     for numbers in runs:
         found = {key: sample for key, sample in found.items() if sample.is_counter}
         for sample in _samples(numbers):
-            key = (sample.name, tuple(sample.labels.values()))
-            before = found[key].value if key in found else 0
-            found[key] = replace(sample, value=before + sample.value)
+            if sample.value is not None:
+                key = (sample.name, *sample.labels.values())
+                before = found[key].value if key in found else 0
+                found[key] = sample._replace(value=(before or 0) + sample.value)
     return found.values()
 
 
 def _samples(numbers: Metrics) -> Iterator[_Sample]:
-    for name, about in _QUERY_COUNTERS.items():
+    for name, about in _QUERY.items():
         yield _counter(name, about, numbers[name])
     if made := numbers["corrections"]:
         yield _counter("corrections", "Corrections of an exact aggregation", made["count"])
         yield _counter("corrected_answers", "Answers that corrections wrote", made["answers"])
     for name, about in _QUERY_GAUGES.items():
-        if numbers[name] is not None:
-            yield _Sample(name, about, numbers[name])
+        yield _Sample(name, about, numbers[name])
     for quantile, seconds in (numbers["latency"] or {}).items():
         about = "Estimated time from a row's arrival to the end of its micro-batch"
         yield _Sample("latency_seconds", about, seconds, {"quantile": f"0.{quantile[1:]}"})
@@ -129,13 +124,12 @@ def _samples(numbers: Metrics) -> Iterator[_Sample]:
     for operator, entries in numbers["operators"].items():
         for sample in _of_operator(entries):
             labels = {"operator": operator, **sample.labels}
-            yield replace(sample, name=f"operator_{sample.name}", labels=labels)
+            yield sample._replace(name=f"operator_{sample.name}", labels=labels)
 
 
 def _of_operator(entries: Metrics) -> Iterator[_Sample]:
-    for name, about in _COUNTERS.items():
-        if entries[name] is not None:
-            yield _counter(name, about, entries[name])
+    for name, about in _OPERATOR.items():
+        yield _counter(name, about, entries[name])
     for reason, count in entries["rejected"].items():
         about = "Input rows that could not take part, by reason"
         yield _counter("rejected", about, count, reason=reason)
@@ -143,21 +137,20 @@ def _of_operator(entries: Metrics) -> Iterator[_Sample]:
         if name.endswith("_us"):
             name, count = f"{name.removesuffix('_us')}_seconds", count / 1e6
         yield _counter(name, f"Count of the operator: {name}", count)
-    if entries["load_cv"] is not None:
-        about = "Coefficient of variation of rows per task in the newest micro-batch"
-        yield _Sample("load_cv", about, entries["load_cv"])
-    for name, about in _TABLE_GAUGES.items() if entries["table"] else ():
-        yield _Sample(f"table_{name}", about, entries["table"][name])
+    about = "Coefficient of variation of rows per task in the newest micro-batch"
+    yield _Sample("load_cv", about, entries["load_cv"])
+    for name in _TABLE if entries["table"] else ():
+        yield _Sample(
+            f"table_{name}", f"Newest version of the table: {name}", entries["table"][name]
+        )
     cache = dict(entries["cache"] or {})
     for worker, held in cache.pop("per_worker", {}).items():
         for name, value in held.items():
-            if value is not None:
-                about = f"Cache of a worker: {name}"
-                yield _Sample(f"cache_worker_{name}", about, value, {"worker": worker})
+            about = f"Cache of a worker: {name}"
+            yield _Sample(f"cache_worker_{name}", about, value, {"worker": worker})
     for name, value in cache.items():
-        if value is not None:
-            about, is_counter = f"Caches of all workers: {name}", name not in _CACHE_GAUGES
-            yield _Sample(f"cache_{name}", about, value, is_counter=is_counter)
+        about, is_counter = f"Caches of all workers: {name}", name not in _CACHE_GAUGES
+        yield _Sample(f"cache_{name}", about, value, is_counter=is_counter)
     for name, value in (entries["state"] or {}).items():
         yield _Sample(f"state_{name}", f"State of the operator: {name}", value)
     for name, values in (entries["gauges"] or {}).items():
@@ -165,5 +158,5 @@ def _of_operator(entries: Metrics) -> Iterator[_Sample]:
             yield _Sample(name, f"Over the operator's buckets: {name}", value, {"over": over})
 
 
-def _counter(name: str, about: str, value: float, **labels: str) -> _Sample:
+def _counter(name: str, about: str, value: float | None, **labels: str) -> _Sample:
     return _Sample(name, about, value, labels, is_counter=True)

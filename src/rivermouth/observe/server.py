@@ -10,13 +10,15 @@ from __future__ import annotations
 import ipaddress
 import socket
 import threading
-from collections.abc import Callable
+from functools import cache
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
+
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 
 from rivermouth.errors import DefinitionError
 from rivermouth.observe.run_api import RunApi
@@ -28,7 +30,6 @@ _TYPES = {
     ".css": "text/css; charset=utf-8",
     ".svg": "image/svg+xml",
 }
-_JSON, _TEXT = "application/json", "text/plain; version=0.0.4; charset=utf-8"
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
     "img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
@@ -140,69 +141,51 @@ def is_ours(header: str, bound: str) -> bool:
     >>> is_ours("10.0.0.7:8080", "0.0.0.0"), is_ours("rebound.example", "0.0.0.0")
     (True, False)
     """
-    name = (urlsplit(f"//{header}").hostname or "") if _is_plain(header) else ""
+    name = "" if set(header) & set("/?#@\\ ") else urlsplit(f"//{header}").hostname or ""
     if name in ("localhost", bound):
         return True
-    loopback = bound == "localhost" or _address_holds(bound, lambda one: one.is_loopback)
-    if _address_holds(name, lambda one: one.is_loopback or not loopback):
-        return True
+    bound_to, asked_for = _address(bound), _address(name)
+    loopback = bound == "localhost" or (bound_to is not None and bound_to.is_loopback)
+    if asked_for is not None:
+        return asked_for.is_loopback or not loopback
     return not loopback and name in (socket.gethostname(), socket.getfqdn())
 
 
-def _is_plain(header: str) -> bool:
-    return not set(header) & set("/?#@\\ ")
-
-
-def _address_holds(text: str, holds: Callable[[Any], bool]) -> bool:
+def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
-        return holds(ipaddress.ip_address(text))
+        return ipaddress.ip_address(text)
     except ValueError:
-        return False
+        return None
 
 
 def _find(runs: RunApi, target: str) -> Found | None:
-    """What is at this address: its type and its bytes."""
+    """What is at this address: its type and its bytes. Nothing outside the page has a name here."""
     url = urlsplit(target)
-    parts = [unquote(part) for part in url.path.split("/")[1:]]
-    match parts:
+    match [unquote(part) for part in url.path.split("/")[1:]]:
         case [""]:
-            return _file("index.html")
+            return _files()["index.html"]
         case ["page", *names]:
-            return _file("/".join(names))
+            return _files().get("/".join(names))
         case ["metrics"]:
-            return _TEXT, runs.prometheus()
+            return CONTENT_TYPE_PLAIN_0_0_4, runs.prometheus()
         case ["api", "runs"]:
-            return _JSON, runs.listed()
+            body: bytes | None = runs.listed()
         case ["api", "runs", key]:
-            return _json(runs.run(key, _number(parse_qs(url.query).get("after", ["0"])[0])))
+            after = parse_qs(url.query).get("after", ["0"])[0]
+            body = runs.run(key, int(after) if after.isdecimal() and len(after) < 16 else 0)
         case ["api", "runs", key, "shapes", operator]:
-            return _json(runs.shapes(key, operator))
-    return None
+            body = runs.shapes(key, operator)
+        case _:
+            body = None
+    return None if body is None else ("application/json", body)
 
 
-def _json(body: bytes | None) -> Found | None:
-    return None if body is None else (_JSON, body)
-
-
-def _number(text: str) -> int:
-    return int(text) if text.isdecimal() and len(text) < 16 else 0
-
-
-def _file(name: str) -> Found | None:
-    """A file of the page; nothing outside its folder has a name here."""
-    return _files().get(name)
-
-
-_known: dict[str, Found] = {}
-
-
+@cache
 def _files() -> dict[str, Found]:
     """All files of the page by their names, read once."""
-    if not _known:
-        for folder in (_PAGE, _PAGE / "vendor"):
-            for file in folder.iterdir():
-                kind = _TYPES.get(Path(file.name).suffix)
-                if kind is not None and file.is_file():
-                    prefix = "" if folder is _PAGE else "vendor/"
-                    _known[prefix + file.name] = (kind, file.read_bytes())
-    return _known
+    return {
+        prefix + file.name: (_TYPES[suffix], file.read_bytes())
+        for folder, prefix in ((_PAGE, ""), (_PAGE / "vendor", "vendor/"))
+        for file in folder.iterdir()
+        if (suffix := Path(file.name).suffix) in _TYPES and file.is_file()
+    }

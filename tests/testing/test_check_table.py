@@ -131,7 +131,7 @@ class Failing(Honest):
     ("table", "said"),
     [
         (Talkative(), "its repr shows a secret"),
-        (Restless(), "identity is another one each time it is asked for"),
+        (Restless(), "identity is another one each time"),
         (Unequal(), "pickled, it is not equal to itself; make it a frozen dataclass"),
         (replace(Honest(), label=""), "name is '', not a text"),
         (Generous(), "read(['id']) gives the columns ['id', 'word', 'share']"),

@@ -100,9 +100,8 @@ def frame(df: Any) -> FrameTable:
     For conditions that only the workers' plan can evaluate, write the frame once and use what
     that gives: ``table = rm.snapshot(df, path)``.
     """
-    from rivermouth.tables.sources.frame import FrameTable, check_is_batch
+    from rivermouth.tables.sources.frame import FrameTable
 
-    check_is_batch(df)
     return FrameTable(df)
 
 

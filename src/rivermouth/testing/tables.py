@@ -1,4 +1,4 @@
-"""Whether a table keeps its promises: a check for tables of one's own."""
+"""A compliance check for tables of one's own."""
 
 from __future__ import annotations
 
@@ -11,6 +11,15 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from pyarrow.types import (
+    is_date,
+    is_decimal,
+    is_floating,
+    is_integer,
+    is_nested,
+    is_temporal,
+    is_timestamp,
+)
 
 from rivermouth.errors import ColumnError, PlanError
 from rivermouth.spark import types
@@ -19,7 +28,8 @@ from rivermouth.spec.conditions import Condition, asof, between, keys
 from rivermouth.tables.source import Queryable, Source, srid_of
 from rivermouth.testing import oracle
 
-_TRIED = 200  # values of a column that a store is asked for
+_ORDERED = (is_integer, is_floating, is_decimal, is_date, is_timestamp)
+_TRIED = 200  # values of a column that are probed for
 
 
 def check_table(
@@ -31,20 +41,20 @@ def check_table(
 ) -> None:
     """Fail with a list of sentences unless `table` does all that a join needs of it.
 
-    A table is asked for its name, identity and schema, pickled, read whole and in part, and read
-    again. One that can answer is asked for keys that it has, several times and in another order,
-    for keys that it has not, for text in other letters and with a blank behind it, for null and
-    NaN, for no record at all, and for ranges; its answers are compared with what it is when read.
+    A table's name, identity and schema are checked; it is pickled, read whole and in part, and
+    read again. One that is `Queryable` is probed for keys that it has, several times and in another
+    order, for keys that it has not, for text in other letters and with a blank behind it, for null
+    and NaN, for no record at all, and for ranges; what it finds is compared with what it reads.
     Meant for a table of at most some thousand rows, with nulls in it.
 
     Parameters
     ----------
     table
-        Anything with the members of `rivermouth.tables.source.Source`.
+        Anything with the members of `rivermouth.tables.Source`.
     expected
         What it holds, in the table's order; None: whatever it gives is taken for that.
     keys
-        What to ask an answering table for: a column, or several together. None: each column whose
+        What to probe a queryable table for: a column, or several together. None: each column whose
         values can be compared, and the first two of them together.
     secrets
         Texts that nobody may read, such as a password.
@@ -69,14 +79,16 @@ def check_table(
     found = _Findings(table)
     found.of(lambda: _about(table, secrets))
     if not found.wrong:
-        found.of(lambda: _reading(table, expected))
+        found.of(lambda: _reads(table, expected))
     if not found.wrong and isinstance(table, Queryable):
         rows = table.read(table.schema().names)
-        for one in _key_choices(rows.schema) if keys is None else keys:
+        plain = [f.name for f in rows.schema if srid_of(f) is None and not is_nested(f.type)]
+        for one in [*plain, *([plain[:2]] if len(plain) > 1 else [])] if keys is None else keys:
             names = [one] if isinstance(one, str) else list(one)
-            found.of(functools.partial(_answering, table, rows, names))
-        for field in filter(_is_ordered, rows.schema):
-            found.of(functools.partial(_ranging, table, rows, field))
+            found.of(functools.partial(_finds_keys, table, rows, names))
+        for field in rows.schema:
+            if any(is_one(field.type) for is_one in _ORDERED):
+                found.of(functools.partial(_finds_ranges, table, rows, field))
     found.report()
 
 
@@ -116,7 +128,7 @@ def _about(table: Source, secrets: Sequence[str]) -> Iterator[str]:
         if not isinstance(text, str) or not text:
             yield f"{what} is {text!r}, not a text"
         if getattr(table, what) != text:
-            yield f"{what} is another one each time it is asked for"
+            yield f"{what} is another one each time"
     copy = arrived(table)
     if copy.identity != table.identity:
         yield f"pickled, its identity changes from {table.identity!r} to {copy.identity!r}"
@@ -151,22 +163,22 @@ def _schema(schema: pa.Schema, again: pa.Schema) -> Iterator[str]:
 # -- reading
 
 
-def _reading(table: Source, expected: pa.Table | None) -> Iterator[str]:
+def _reads(table: Source, expected: pa.Table | None) -> Iterator[str]:
     schema = table.schema()
     names = schema.names
     whole = table.read(names)
-    yield from _as_asked(whole, schema, names)
+    yield from _has_columns(whole, schema, names)
     if expected is not None:
         yield from _as_expected(whole, expected)
-    choices = [names[::-1], *([name] for name in names)]
-    for chosen in choices:
+    for chosen in [names[::-1], *([name] for name in names)]:
         part = table.read(chosen)
-        yield from _as_asked(part, schema, chosen)
-        if part.schema.names == chosen and not _same(part, whole.select(chosen)):
+        yield from _has_columns(part, schema, chosen)
+        # as text, in which NaN is the same as NaN
+        if part.schema.names == chosen and repr(_rows(part)) != repr(_rows(whole.select(chosen))):
             yield f"read({chosen}) gives other rows, or another order, than read({names})"
 
 
-def _as_asked(rows: Any, schema: pa.Schema, names: Sequence[str]) -> Iterator[str]:
+def _has_columns(rows: Any, schema: pa.Schema, names: Sequence[str]) -> Iterator[str]:
     if not isinstance(rows, pa.Table):
         yield f"read({names}) gives {type(rows).__name__}, not a pyarrow.Table"
     elif rows.schema.names != list(names):
@@ -188,70 +200,70 @@ def _as_expected(rows: pa.Table, expected: pa.Table) -> Iterator[str]:
     elif rows.num_rows != expected.num_rows:
         yield f"read({names}) gives {rows.num_rows} rows, but {expected.num_rows} are expected"
     else:
-        ours, theirs = _listed(rows.select(names)), _listed(expected)
+        ours, theirs = _rows(rows.select(names)), _rows(expected)
         for number, (one, other) in enumerate(zip(ours, theirs, strict=True)):
-            if not all(map(_is_same, one, other)):
+            if not all(a == b or (a != a and b != b) for a, b in zip(one, other, strict=True)):
                 yield f"row {number} is {one}, but {other} is expected"
                 return
 
 
-# -- answering
+# -- lookup
 
 
-def _key_choices(schema: pa.Schema) -> list[str | list[str]]:
-    names = [field.name for field in schema if _is_comparable(field)]
-    return [*names, *([names[:2]] if len(names) > 1 else [])]
-
-
-def _is_comparable(field: pa.Field) -> bool:
-    return srid_of(field) is None and not pa.types.is_nested(field.type)
-
-
-def _is_ordered(field: pa.Field) -> bool:
-    kind = field.type
-    number = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
-    return any(is_one(kind) for is_one in (*number, pa.types.is_date, pa.types.is_timestamp))
-
-
-def _answering(table: Queryable, rows: pa.Table, names: Sequence[str]) -> Iterator[str]:
-    """The rows of each key, against those that a walk through the whole table finds."""
+def _finds_keys(table: Queryable, rows: pa.Table, names: Sequence[str]) -> Iterator[str]:
+    """The rows of each key, against those that a scan of the whole table finds."""
     columns = rows.schema.names
-    asked = {f"left_{name}": _asked(rows.column(name)) for name in names}
-    length = max(map(len, asked.values()))
-    left = {name: _repeated(values, length) for name, values in asked.items()}
+    probes = {f"left_{name}": _probes(rows.column(name)) for name in names}
+    numbered = np.arange(max(map(len, probes.values())))
+    left = {name: one.take(pa.array(numbered % len(one))) for name, one in probes.items()}
     condition = keys({f"left_{name}": name for name in names})
     what = f"lookup(keys({list(names)}))"
-    yield from _answer(table, rows, condition, columns, left, what)
+    yield from _finds(table, rows, condition, left, what)
     nobody = {name: values.slice(0, 0) for name, values in left.items()}
     numbers, found = table.lookup(condition, columns[:1], nobody)
     if len(numbers) or found.num_rows or found.schema.names != columns[:1]:
         yield f"{what} of no records gives {len(numbers)} numbers and columns {found.schema.names}"
 
 
-def _answer(
+def _finds_ranges(table: Queryable, rows: pa.Table, field: pa.Field) -> Iterator[str]:
+    """Ranges around the column's values, unless the table says that it cannot evaluate them."""
+    left = {"left": _probes(rows.column(field.name))[:_TRIED]}
+    lower, upper = ("-2 days", "1 day") if is_temporal(field.type) else (-2, 1)
+    near = between("left", field.name, lower=lower, upper=upper)
+    for condition, name in ((near, "between"), (asof("left", field.name), "asof")):
+        try:
+            yield from _finds(table, rows, condition, left, f"lookup({name}({field.name!r}))")
+        except PlanError:
+            return
+
+
+def _finds(
     table: Queryable,
     rows: pa.Table,
     condition: Condition,
-    columns: Sequence[str],
     left: Mapping[str, pa.Array],
     what: str,
 ) -> Iterator[str]:
-    numbers, found = table.lookup(condition, columns, left)
+    names = rows.schema.names
+    numbers, found = table.lookup(condition, names, left)
     if not isinstance(numbers, np.ndarray) or numbers.dtype != np.int64:
-        kind = getattr(numbers, "dtype", type(numbers).__name__)
-        yield f"{what} gives record numbers as {kind}, not as an array of int64"
+        type_ = getattr(numbers, "dtype", type(numbers).__name__)
+        yield f"{what} gives record numbers as {type_}, not as an array of int64"
         return
     if len(numbers) != found.num_rows:
         yield f"{what} gives {len(numbers)} record numbers and {found.num_rows} rows"
         return
-    wrong = list(_as_asked(found, rows.schema, columns))
-    yield from (sentence.replace("read(", f"{what} with (", 1) for sentence in wrong)
-    if wrong:
+    if wrong := list(_has_columns(found, rows.schema, names)):
+        yield from (sentence.replace("read(", f"{what} with (", 1) for sentence in wrong)
         return
-    records = [dict(zip(left, values, strict=True)) for values in _listed(pa.table(dict(left)))]
-    expected = _expected(records, rows, condition)
-    ours = Counter(zip(numbers.tolist(), map(repr, _listed(found)), strict=True))
-    theirs = Counter((number, repr(row)) for number, row in expected)
+    records = [dict(zip(left, values, strict=True)) for values in _rows(pa.table(dict(left)))]
+    held = [dict(zip(names, values, strict=True)) for values in _rows(rows)]
+    theirs = Counter(
+        (number, repr(tuple(row.values())))
+        for number, record in enumerate(records)
+        for row, _ in oracle.matches(record, held, condition)
+    )
+    ours = Counter(zip(numbers.tolist(), map(repr, _rows(found)), strict=True))
     for more, verb in ((theirs - ours, "leaves out"), (ours - theirs, "gives")):
         if more:
             number, row = next(iter(more))
@@ -259,25 +271,12 @@ def _answer(
             yield f"{what} {verb} row {row} for the record {records[number]}{reason}"
 
 
-def _expected(
-    records: Sequence[Mapping[str, Any]], rows: pa.Table, condition: Condition
-) -> list[tuple[int, tuple[Any, ...]]]:
-    names = rows.schema.names
-    table = [dict(zip(names, values, strict=True)) for values in _listed(rows)]
-    return [
-        (number, tuple(row.values()))
-        for number, record in enumerate(records)
-        for row, _ in oracle.matches(dict(record), table, condition)
-    ]
-
-
-def _asked(column: pa.ChunkedArray) -> pa.Array:
+def _probes(column: pa.ChunkedArray) -> pa.Array:
     """Values that the column has, some of them twice, then some that it has not, and null."""
-    there = column.drop_null().unique().to_pylist()
-    step = max(1, len(there) // _TRIED)
-    there = there[::step]
-    values = [*there, *(other for value in there for other in _others(value)), *there[:2], None]
-    return pa.array([value for value in values if _is_held(value, column.type)], column.type)
+    held = column.drop_null().unique().to_pylist()
+    held = held[:: max(1, len(held) // _TRIED)]
+    values = [*held, *(other for value in held for other in _others(value)), *held[:2], None]
+    return pa.array([value for value in values if _fits(value, column.type)], column.type)
 
 
 def _others(value: Any) -> list[Any]:
@@ -302,39 +301,13 @@ def _others(value: Any) -> list[Any]:
     return []
 
 
-def _is_held(value: Any, kind: pa.DataType) -> bool:
+def _fits(value: Any, type_: pa.DataType) -> bool:
     try:
-        return bool(pa.scalar(value, kind).as_py() == value) or value != value or value is None
+        return bool(pa.scalar(value, type_).as_py() == value) or value != value or value is None
     except (pa.ArrowException, OverflowError, ValueError):
         return False
 
 
-def _repeated(values: pa.Array, length: int) -> pa.Array:
-    return values.take(pa.array(np.arange(length) % len(values)))
-
-
-def _ranging(table: Queryable, rows: pa.Table, field: pa.Field) -> Iterator[str]:
-    """Ranges around the column's values, unless the table says that it has none."""
-    asked = {"left": _asked(rows.column(field.name))[:_TRIED]}
-    lower, upper = ("-2 days", "1 day") if pa.types.is_temporal(field.type) else (-2, 1)
-    near = between("left", field.name, lower=lower, upper=upper)
-    for condition, name in ((near, "between"), (asof("left", field.name), "asof")):
-        what = f"lookup({name}({field.name!r}))"
-        try:
-            yield from _answer(table, rows, condition, rows.schema.names, asked, what)
-        except PlanError:
-            return
-
-
-def _is_same(one: Any, other: Any) -> bool:
-    """Whether two values are equal, or both NaN."""
-    return bool(one == other or (one != one and other != other))
-
-
-def _same(one: pa.Table, other: pa.Table) -> bool:
-    return repr(_listed(one)) == repr(_listed(other))  # NaN is the same as NaN
-
-
-def _listed(rows: pa.Table) -> list[tuple[Any, ...]]:
+def _rows(rows: pa.Table) -> list[tuple[Any, ...]]:
     columns = [column.to_pylist() for column in rows.columns]
     return list(zip(*columns, strict=True))

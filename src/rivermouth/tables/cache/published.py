@@ -13,15 +13,15 @@ import pyarrow.fs
 from rivermouth.errors import TableMissing
 from rivermouth.tables.files import read_bytes, short_name
 from rivermouth.tables.source import T, geometry_field
-from rivermouth.tables.sources.notebook import Shown
 from rivermouth.tables.sources.parquet import ParquetFiles
+from rivermouth.tables.sources.table import HTMLRepr
 
 WHERE = "snapshot"
 CURRENT = "CURRENT.json"
 
 
 @dataclass(frozen=True)
-class Published(Shown):
+class Published(HTMLRepr):
     """The newest version that `rivermouth.snapshot` wrote under a path, looked up at each read."""
 
     path: str

@@ -11,9 +11,10 @@ import pyarrow as pa
 
 from rivermouth.errors import ColumnError, PlanError
 from rivermouth.tables.source import geometry_field
-from rivermouth.tables.sources.notebook import Shown
+from rivermouth.tables.sources.crs import srid_of_crs
+from rivermouth.tables.sources.table import HTMLRepr
 
-WHERE = "tables.frame"
+CALL = "tables.frame"
 
 _PLAIN = {
     "boolean": pa.bool_(),
@@ -30,14 +31,21 @@ _PLAIN = {
     "timestamp_ntz": pa.timestamp("us"),
     "void": pa.null(),
 }
-_SRIDS = {"OGC:CRS84": 4326, "SRID:ANY": 0, "ANY": 0}
 
 
 @dataclass(frozen=True, eq=False)
-class FrameTable(Shown):
+class FrameTable(HTMLRepr):
     """The rows of a batch DataFrame, for the native plan."""
 
     frame: Any
+
+    def __post_init__(self) -> None:
+        if getattr(self.frame, "isStreaming", False):
+            raise PlanError(
+                CALL,
+                "a streaming frame is not a table",
+                todo="Read it with spark.read, or write it to files and read those.",
+            )
 
     @property
     def name(self) -> str:
@@ -57,37 +65,22 @@ class FrameTable(Shown):
     def read(self, columns: Sequence[str]) -> pa.Table:
         """Refused: the rows are Spark's, and a worker cannot ask Spark for them."""
         raise PlanError(
-            WHERE,
+            CALL,
             f"a DataFrame cannot be read by workers (columns {list(columns)})",
             todo="Use plan='native', or write it once: table = rm.snapshot(df, path).",
         )
 
 
-def check_is_batch(frame: Any) -> None:
-    """Refuse a stream: a table is there as a whole."""
-    if getattr(frame, "isStreaming", False):
-        raise PlanError(
-            WHERE,
-            "a streaming frame is not a table",
-            todo="Read it with spark.read, or write it down and read that.",
-        )
-
-
-def _field(name: str, kind: Any) -> pa.Field:
-    if isinstance(kind, str):
-        if kind in _PLAIN or kind.startswith("string"):
-            return pa.field(name, _PLAIN.get(kind, pa.string()))
-        if decimal := re.fullmatch(r"decimal\((\d+),(-?\d+)\)", kind):
+def _field(name: str, type_: Any) -> pa.Field:
+    if isinstance(type_, str):
+        if type_ in _PLAIN or type_.startswith("string"):
+            return pa.field(name, _PLAIN.get(type_, pa.string()))
+        if decimal := re.fullmatch(r"decimal\((\d+),(-?\d+)\)", type_):
             return pa.field(name, pa.decimal128(int(decimal[1]), int(decimal[2])))
-        if geometry := re.fullmatch(r"geometry(?:\((.*)\))?", kind):
-            return geometry_field(name, _srid(geometry[1] or ""))
+        if geometry := re.fullmatch(r"geometry(?:\((.*)\))?", type_):
+            return geometry_field(name, srid_of_crs(geometry[1]))
     raise ColumnError(
-        WHERE,
-        f"column {name!r} is of a type that a table cannot have: {kind}",
+        CALL,
+        f"column {name!r} is of a type that a table cannot have: {type_}",
         todo="Leave it out with select, or cast it.",
     )
-
-
-def _srid(crs: str) -> int:
-    code = re.search(r"(\d+)$", crs)
-    return _SRIDS.get(crs, int(code[1]) if code and crs.startswith(("EPSG:", "SRID:")) else 0)

@@ -6,7 +6,15 @@ import numpy as np
 import pyarrow as pa
 import shapely
 
-from rivermouth.tables.sources.nesting import NESTING
+#: how deep the positions of each type of geometry are nested, as in GeoJSON
+NESTING = {
+    "Point": (shapely.GeometryType.POINT, 0),
+    "MultiPoint": (shapely.GeometryType.MULTIPOINT, 1),
+    "LineString": (shapely.GeometryType.LINESTRING, 1),
+    "MultiLineString": (shapely.GeometryType.MULTILINESTRING, 2),
+    "Polygon": (shapely.GeometryType.POLYGON, 2),
+    "MultiPolygon": (shapely.GeometryType.MULTIPOLYGON, 3),
+}
 
 #: GeoParquet writes the types' names in small letters
 ENCODINGS = {name.lower(): nesting for name, nesting in NESTING.items()}

@@ -190,5 +190,5 @@ def _column(name: str, features: list[Feature]) -> pa.Array:
 
 def _geometry(features: list[Feature]) -> pa.Array:
     with _collector_off():
-        made = shapes([feature.get("geometry") for feature in features], where=CALL)
+        made = shapes([feature.get("geometry") for feature in features], call=CALL)
         return pa.array(shapely.to_wkb(made, flavor="iso", byte_order=1), pa.binary())

@@ -9,6 +9,7 @@ which also knows what is wrong with it.
 from __future__ import annotations
 
 import json
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -17,14 +18,14 @@ import numpy.typing as npt
 import shapely
 
 from rivermouth.errors import TableInvalid
-from rivermouth.tables.sources.nesting import NESTING
+from rivermouth.tables.sources.geoarrow import NESTING
 
 Shapes = npt.NDArray[np.object_]
 
 TYPES = (*NESTING, "GeometryCollection")
 
 
-def shapes(geometries: list[Any], *, where: str) -> Shapes:
+def shapes(geometries: list[Any], *, call: str) -> Shapes:
     """The shapes of GeoJSON geometries, None for null; altitudes are kept.
 
     A geometry that is none is a `TableInvalid` that names its feature.
@@ -38,7 +39,7 @@ def shapes(geometries: list[Any], *, where: str) -> Shapes:
     for kind, rows in rows_of.items():
         part = [geometries[row] for row in rows]
         bulk = _in_bulk(kind, part)
-        made[rows] = _one_by_one(part, rows, where) if bulk is None else bulk
+        made[rows] = list(map(partial(_shape, call), part, rows)) if bulk is None else bulk
     return made
 
 
@@ -80,17 +81,13 @@ def _are_closed(coordinates: npt.NDArray[np.float64], offsets: npt.NDArray[np.in
     return bool((coordinates[first[rings]] == coordinates[last[rings]]).all())
 
 
-def _one_by_one(geometries: list[Any], rows: list[int], where: str) -> list[Any]:
-    return [_shape(geometry, row, where) for geometry, row in zip(geometries, rows, strict=True)]
-
-
-def _shape(geometry: Any, row: int, where: str) -> Any:
+def _shape(call: str, geometry: Any, row: int) -> Any:
     text = json.dumps(geometry)
     try:
         return shapely.from_geojson(text)
     except shapely.errors.ShapelyError as error:
         raise TableInvalid(
-            where,
+            call,
             f"feature {row} has a geometry that cannot be read",
             there=f"{text[:80]}: {error}",
             todo="Correct it, or set it to null.",

@@ -1,20 +1,39 @@
-"""What all tables of the library have in common: an identity, a repr, a filter."""
+"""What the library's tables have in common: an identity, a repr, a filter, an HTML repr."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import pyarrow as pa
 
+from rivermouth.errors import TableError
 from rivermouth.spec.filters import Filter, shown
+from rivermouth.spec.showing import html_table
 from rivermouth.tables.files import short_name
-from rivermouth.tables.source import T
-from rivermouth.tables.sources.notebook import Shown
+from rivermouth.tables.source import T, srid_of
+
+if TYPE_CHECKING:
+    from rivermouth.tables.source import Source
 
 
-class Table(Shown, ABC):
+class HTMLRepr:
+    """A table as a notebook shows it: its name and columns; no address, no password."""
+
+    def _repr_html_(self: Source) -> str:
+        def described(field: pa.Field) -> str:
+            srid = srid_of(field)
+            return str(field.type) if srid is None else "geometry" + f", SRID {srid}" * bool(srid)
+
+        try:
+            rows = [(field.name, described(field)) for field in self.schema()]
+        except TableError as error:
+            rows = [("not readable now", str(error))]
+        return html_table(f"{type(self).__name__} {self.name}", rows)
+
+
+class Table(HTMLRepr, ABC):
     """A table that is read in batches, named by its location and by which of its rows count."""
 
     #: the function that makes it, in ``rm.tables``

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -40,7 +41,7 @@ def describe(connection: Any, table: str, database: str) -> Relation:
             names = [name for (name,) in cursor.fetchall()]
             raise sql.missing_table(CALL, table, names, place=f"database {place[0]!r}")
         relation = ".".join(map(quoted, place))
-        columns = {row[0]: _column(cursor, table, relation, *row) for row in found}
+        columns = {row[0]: _column(cursor, table, relation, row) for row in found}
         cursor.execute(_KEY, place)
         return Relation(relation, columns, tuple(quoted(name) for (name,) in cursor.fetchall()))
 
@@ -50,19 +51,9 @@ def quoted(name: str) -> str:
     return sql.quoted(name, "`").replace("%", "%%")
 
 
-def _column(
-    cursor: Any,
-    table: str,
-    relation: str,
-    name: str,
-    data_type: str,
-    written: str,
-    precision: str,
-    scale: str,
-    charset: str,
-    collation: str,
-) -> Column:
-    type_ = type_of(data_type, written, int(precision), int(scale), charset, collation)
+def _column(cursor: Any, table: str, relation: str, row: Sequence[Any]) -> Column:
+    name, data_type, written, precision, scale, *text = row
+    type_ = type_of(data_type, written, int(precision), int(scale), *text)
     if type_ is None:
         raise sql.unknown_type(CALL, table, name, written, cast=f"CAST({name} AS CHAR)")
     field = pa.field(name, type_.arrow)

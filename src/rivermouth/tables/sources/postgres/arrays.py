@@ -27,41 +27,19 @@ class Numbers:
         self.values = values
 
 
-class Floats(Numbers):
-    """A parameter of type ``float8[]``."""
-
-    element, array, form = 701, 1022, ">f8"
+def _numbers(element: int, array: int, form: str) -> type[Numbers]:
+    return type("Numbers", (Numbers,), {"element": element, "array": array, "form": form})
 
 
-class Ints(Numbers):
-    """A parameter of type ``int8[]``."""
-
-    element, array, form = 20, 1016, ">i8"
-
-
-class Bools(Numbers):
-    """A parameter of type ``bool[]``."""
-
-    element, array, form = 16, 1000, ">u1"
-
-
-class Dates(Numbers):
-    """A parameter of type ``date[]``, of days since 2000."""
-
-    element, array, form = 1082, 1182, ">i4"
-
-
-class Times(Numbers):
-    """A parameter of type ``timestamp[]``, of microseconds since 2000."""
-
-    element, array, form = 1114, 1115, ">i8"
-
-
-class ZonedTimes(Times):
-    """A parameter of type ``timestamptz[]``, of microseconds since 2000 in UTC."""
-
-    element, array = 1184, 1185
-
+#: by the type of their elements; dates and times are days and microseconds since 2000
+NUMBERS = {
+    "float8": _numbers(701, 1022, ">f8"),
+    "int8": _numbers(20, 1016, ">i8"),
+    "bool": _numbers(16, 1000, ">u1"),
+    "date": _numbers(1082, 1182, ">i4"),
+    "timestamp": _numbers(1114, 1115, ">i8"),
+    "timestamptz": _numbers(1184, 1185, ">i8"),
+}
 
 # What PostgreSQL can tell apart; all that is earlier or later is its -infinity or infinity.
 _DAYS = (10_957, -2_451_545, 2_145_031_948)
@@ -70,21 +48,15 @@ _MICROSECONDS = (946_684_800_000_000, -211_813_488_000_000_000, 9_223_371_331_19
 
 def parameter(values: pa.Array, sent: str) -> Any:
     """Arrow values without nulls as a parameter that is an array of type `sent`."""
-    match sent:
-        case "int8":
-            return Ints(values.to_numpy(zero_copy_only=False))
-        case "float8":
-            return Floats(values.to_numpy(zero_copy_only=False))
-        case "bool":
-            return Bools(values.to_numpy(zero_copy_only=False))
-        case "date":
-            days = values.cast(pa.int32()).to_numpy().astype(np.int64)
-            return Dates(_since_2000(days, np.iinfo(np.int32), *_DAYS))
-        case "timestamp" | "timestamptz":
-            times = values.cast(pa.int64()).to_numpy()
-            since = _since_2000(times, np.iinfo(np.int64), *_MICROSECONDS)
-            return Times(since) if sent == "timestamp" else ZonedTimes(since)
-    return values.to_pylist()
+    if sent not in NUMBERS:
+        return values.to_pylist()
+    if sent == "date":
+        days = values.cast(pa.int32()).to_numpy().astype(np.int64)
+        return NUMBERS[sent](_since_2000(days, np.iinfo(np.int32), *_DAYS))
+    if sent in ("timestamp", "timestamptz"):
+        times = values.cast(pa.int64()).to_numpy()
+        return NUMBERS[sent](_since_2000(times, np.iinfo(np.int64), *_MICROSECONDS))
+    return NUMBERS[sent](values.to_numpy(zero_copy_only=False))
 
 
 def _since_2000(
@@ -109,6 +81,6 @@ class _ArrayDumper(Dumper):
 
 def register(connection: psycopg.Connection[Any]) -> None:
     """Let `connection` take `Numbers` of all types as parameters."""
-    for kind in (Floats, Ints, Bools, Dates, Times, ZonedTimes):
-        dumper = type(f"_{kind.__name__}Dumper", (_ArrayDumper,), {"oid": kind.array})
+    for kind in NUMBERS.values():
+        dumper = type("_Dumper", (_ArrayDumper,), {"oid": kind.array})
         connection.adapters.register_dumper(kind, dumper)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -75,7 +76,7 @@ def describe(connection: Connection, table: str) -> Relation:
     oid, schema, name, relkind, primary_key = found
     relation = f"{quoted(schema)}.{quoted(name)}"
     columns = {
-        row[0]: _column(connection, table, relation, *row)
+        row[0]: _column(connection, table, relation, row)
         for row in connection.execute(_COLUMNS, [oid])
     }
     places = ("tableoid", "ctid") if relkind in _HAS_ROW_PLACES else ()
@@ -83,18 +84,8 @@ def describe(connection: Connection, table: str) -> Relation:
     return Relation(relation, columns, tuple(map(quoted, primary_key or places)), few=few)
 
 
-def _column(
-    connection: Connection,
-    table: str,
-    relation: str,
-    name: str,
-    typname: str,
-    is_enum: bool,
-    modifier: int,
-    written: str,
-    by_bytes: bool,
-) -> Column:
-    """A column; `by_bytes` unless its collation takes other bytes for equal."""
+def _column(connection: Connection, table: str, relation: str, row: Sequence[Any]) -> Column:
+    name, typname, is_enum, modifier, written, by_bytes = row
     type_ = type_of(typname, modifier, is_enum=is_enum)
     if type_ is None:
         raise sql.unknown_type(CALL, table, name, written, cast=f"{name}::text")
@@ -103,7 +94,7 @@ def _column(
         srid, points = _srid(connection, table, relation, name, modifier, is_geography)
         field = geometry_field(name, srid)
         return GeometryColumn(field, quoted(name), type_, is_geography, points)
-    if not by_bytes:
+    if not by_bytes:  # its collation takes other bytes for equal
         type_ = replace(type_, same=type_.order or type_.same)
     return Column(pa.field(name, type_.arrow), quoted(name), type_)
 

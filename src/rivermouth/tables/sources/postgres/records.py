@@ -19,7 +19,7 @@ from rivermouth.kernels.table_join.by_place import places_of
 from rivermouth.spec.conditions import Parts
 from rivermouth.tables.cache.probes import columns_of
 from rivermouth.tables.sources.postgres.address import CALL
-from rivermouth.tables.sources.postgres.arrays import Floats, parameter
+from rivermouth.tables.sources.postgres.arrays import NUMBERS, parameter
 from rivermouth.tables.sources.sql.relation import Relation, probe_types
 
 _UUID = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"  # as PostgreSQL writes it
@@ -100,7 +100,7 @@ def _on_sphere(places: Places) -> Places:
 def _add_places(records: Records, places: Places) -> None:
     if places.are_points:
         for name, axis in zip("xy", places.xy, strict=True):
-            records.arrays[name] = (Floats(axis[records.rows]), "float8")
+            records.arrays[name] = (NUMBERS["float8"](axis[records.rows]), "float8")
         return
     shapes = places.as_shapes[records.rows]
     # GEOS before 3.13 fails on collections whose parts overlap, and the statement with it

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import pyarrow as pa
 from psycopg import ClientCursor
 
-from rivermouth.errors import TableInvalid
 from rivermouth.spec.conditions import Condition, Nearest, split
 from rivermouth.tables.sources.postgres.address import PostgresAddress
 from rivermouth.tables.sources.postgres.catalog import describe, quoted
@@ -18,7 +16,7 @@ from rivermouth.tables.sources.postgres.driver import Connection, PostgresDriver
 from rivermouth.tables.sources.postgres.fetching import arrays_of, copied, rows_of
 from rivermouth.tables.sources.postgres.records import records_of
 from rivermouth.tables.sources.postgres.statements import geometry_of, is_on_sphere, statement
-from rivermouth.tables.sources.postgres.wire import Changed, Endless, batch_of_rows
+from rivermouth.tables.sources.postgres.wire import batch_of_rows
 from rivermouth.tables.sources.postgres.writing import delete_rows, upsert_rows
 from rivermouth.tables.sources.sql.relation import (
     NUMBER,
@@ -113,24 +111,7 @@ class PostgresTable(SQLTable):
             text = f"COPY ({text}) TO STDOUT (FORMAT binary)"
             copy = ClientCursor(connection).mogrify(text.encode(), parameters)
             for rows in copied(connection, copy):
-                yield self._made(partial(batch_of_rows, schema, rows))
+                yield batch_of_rows(schema, rows)
         else:
             fetch = rows_of if pa.binary() in schema.types else arrays_of
-            yield self._made(partial(fetch, connection, text, parameters, schema))
-
-    def _made(self, make: Callable[[], pa.RecordBatch]) -> pa.RecordBatch:
-        try:
-            return make()
-        except Changed:
-            raise TableInvalid(
-                self.call,
-                f"{self._shown} has a column whose type has changed",
-                todo="Define the join again.",
-            ) from None
-        except Endless:
-            raise TableInvalid(
-                self.call,
-                f"{self._shown} holds a value that has no Arrow value",
-                there="a date or time is infinite",
-                todo="Make a view without it, as in nullif(until, 'infinity').",
-            ) from None
+            yield fetch(connection, text, parameters, schema)

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rivermouth.kernels.skew.hotspots import load_cv
-from rivermouth.kernels.table_join.map_sketch import PLACES, packed, unpacked
+from rivermouth.kernels.table_join.map_sketch import SAMPLE, packed, unpacked
 from rivermouth.tables.cache.incremental import HELD
 
 Report = Mapping[str, Any]
@@ -191,7 +191,7 @@ def _sketch(tasks: Sequence[Report]) -> Record | None:
     found = [task["sketch"] for task in tasks if "sketch" in task]
     if not found:
         return None
-    each = max(1, PLACES // len(found))
+    each = max(1, SAMPLE // len(found))
     places = [place for sketch in found for place in sketch["places"][:each]]
     return {"counts": _added([sketch["counts"] for sketch in found]), "places": places}
 

@@ -34,7 +34,7 @@ def of_operator(observed_as: str) -> dict[str, Any] | None:
     names = [*places, *([label] if label else [])]
     rows = join.source.read(list(dict.fromkeys(names)))
     columns = [rows.column(name).combine_chunks() for name in places]
-    shapes = (from_xy(*columns) if len(places) == 2 else from_wkb(columns[0])).as_shapes
+    shapes = (from_xy(*columns) if len(places) == 2 else from_wkb(columns[0])).shapes
     labels = [None] * len(shapes) if label is None else rows.column(label).to_pylist()
     return {"operator": observed_as, **outlines(shapes, labels)}
 

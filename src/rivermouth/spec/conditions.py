@@ -174,6 +174,12 @@ def _check_geometries(where: str, *geometries: object) -> None:
 
 Spatial = Topology | DWithin | Nearest
 
+
+def is_on_sphere(spatial: Spatial | None) -> bool:
+    """Whether distances are great circles."""
+    return isinstance(spatial, (DWithin, Nearest)) and spatial.metric == "sphere"
+
+
 #: what is added to an event's value: a number to numbers, a length of time to dates and times
 Offset = int | float | Decimal | dt.timedelta
 

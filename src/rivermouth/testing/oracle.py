@@ -21,13 +21,13 @@ from rivermouth.spec.conditions import (
     Condition,
     DWithin,
     Geometry,
-    Keys,
     Metric,
     Nearest,
     Point,
     Range,
-    Spatial,
     Topology,
+    key_pairs,
+    named,
     split,
 )
 
@@ -53,9 +53,9 @@ def join_table(
         Rows as `rivermouth.testing.rows` gives them. A geometry is WKB, or Spark's GEOMETRY as
         a dict of srid and wkb.
     on
-        Any condition. A row has no place, and so matches nothing, not even ``disjoint``, when a
-        coordinate is null, NaN or infinite, its geometry is empty, not valid or cannot be read;
-        on the sphere also when it is not a point, or its latitude is beyond 90 degrees.
+        Any condition. A row matches nothing, not even ``disjoint``, when a coordinate is null,
+        NaN or infinite, its geometry is empty, not valid or cannot be read; on the sphere also
+        when it is not a point, or its latitude is beyond 90 degrees.
     how
         ``left`` gives null for the table's columns where nothing matches; ``semi`` and ``anti``
         give the event's columns only.
@@ -79,7 +79,7 @@ def join_table(
     >>> join_table(taxis, zones, on=nearest(point("x", "y"), "shape", distance=1), columns=[])
     [{'taxi': 'a', 'x': 1.0, 'y': 1.0, 'distance': 0.0}]
     """
-    brought = _brought(table, on, columns)
+    projected = _projected(table, on, columns)
     joined: list[Row] = []
     for event in events:
         found = matches(event, table, on)
@@ -88,26 +88,26 @@ def join_table(
             continue
         if how == "left" and not found:
             found = [({}, None)]
-        joined += [_together(event, row, brought, on, distance) for row, distance in found]
+        joined += [_together(event, row, projected, on, distance) for row, distance in found]
     return joined
 
 
 def matches(event: Row, table: Iterable[Row], on: Condition) -> list[Match]:
-    """The rows of `table` that `event` meets, each with its distance where `on` is a nearest."""
-    equal, place, span = split(on)
-    rows = [row for row in table if equal is None or _are_equal(event, row, equal)]
+    """The rows of `table` that `event` matches, each with its distance where `on` is a nearest."""
+    keys, spatial, span = split(on)
+    # None is tested for; NaN is unequal by itself
+    rows = [
+        row
+        for row in table
+        if all(event[a] is not None and event[a] == row[b] for a, b in key_pairs(keys))
+    ]
     if span is not None:
         return [(row, None) for row in _in_range(event, rows, span)]
-    if place is None:
+    if spatial is None:
         return [(row, None) for row in rows]
-    if isinstance(place, Nearest):
-        return _nearest(event, rows, place)
-    return [(row, None) for row in rows if _holds(event, row, place)]
-
-
-def _are_equal(event: Row, row: Row, equal: Keys) -> bool:
-    """Null and NaN equal nothing: None is asked for, NaN is unequal by itself."""
-    return all(event[left] is not None and event[left] == row[right] for left, right in equal.pairs)
+    if isinstance(spatial, Nearest):
+        return _nearest(event, rows, spatial)
+    return [(row, None) for row in rows if _holds(event, row, spatial)]
 
 
 def _in_range(event: Row, rows: Sequence[Row], span: Range) -> list[Row]:
@@ -142,51 +142,54 @@ def _ordered(value: Any) -> Any:
     return value
 
 
-def _holds(event: Row, row: Row, place: Topology | DWithin) -> bool:
-    metric: Metric = place.metric if isinstance(place, DWithin) else "planar"
-    left = place_of(event, place.left, metric)
-    right = place_of(row, place.right, metric)
+def _holds(event: Row, row: Row, spatial: Topology | DWithin) -> bool:
+    metric: Metric = spatial.metric if isinstance(spatial, DWithin) else "planar"
+    left = shape_of(event, spatial.left, metric)
+    right = shape_of(row, spatial.right, metric)
     if left is None or right is None:
         return False
-    if isinstance(place, Topology):
-        if place.predicate == "relate":
-            return bool(shapely.relate_pattern(left, right, place.pattern))
-        return bool(getattr(shapely, place.predicate)(left, right))
+    if isinstance(spatial, Topology):
+        if spatial.predicate == "relate":
+            return bool(shapely.relate_pattern(left, right, spatial.pattern))
+        return bool(getattr(shapely, spatial.predicate)(left, right))
     if metric == "sphere":
-        return great_circle(left, right) <= place.limit
+        return great_circle(left, right) <= spatial.limit
     with np.errstate(over="ignore"):  # far, however far
-        return bool(shapely.dwithin(left, right, place.limit))
+        return bool(shapely.dwithin(left, right, spatial.limit))
 
 
-def _nearest(event: Row, rows: Sequence[Row], place: Nearest) -> list[Match]:
-    here = place_of(event, place.left, place.metric)
+def _nearest(event: Row, rows: Sequence[Row], spatial: Nearest) -> list[Match]:
+    here = shape_of(event, spatial.left, spatial.metric)
     if here is None:
         return []
     near = []
     for row in rows:
-        there = place_of(row, place.right, place.metric)
+        there = shape_of(row, spatial.right, spatial.metric)
         if there is not None:
-            apart = great_circle(here, there) if place.metric == "sphere" else here.distance(there)
-            if place.limit is None or apart <= place.limit:
-                near.append((row, apart))
-    return sorted(near, key=lambda match: match[1])[: place.k]  # stable: ties as in the table
+            sphere = spatial.metric == "sphere"
+            distance = great_circle(here, there) if sphere else here.distance(there)
+            if spatial.limit is None or distance <= spatial.limit:
+                near.append((row, distance))
+    return sorted(near, key=lambda match: match[1])[: spatial.k]  # stable: ties as in the table
 
 
-def place_of(row: Row, geometry: Geometry, metric: Metric) -> shapely.Geometry | None:
-    """The shape that `row` has in `geometry`, or None where it has no place."""
+def shape_of(row: Row, geometry: Geometry, metric: Metric) -> shapely.Geometry | None:
+    """The shape that `row` has in `geometry`, or None where it has none that can match."""
     if isinstance(geometry, Point):
-        shape = _point(row[geometry.x], row[geometry.y])
+        x, y = row[geometry.x], row[geometry.y]
+        shape = None if x is None or y is None else shapely.Point(float(x), float(y))
     else:
         shape = _shape(row[geometry])
     if shape is None or shape.is_empty or not _is_finite(shape) or not shape.is_valid:
         return None
-    if metric == "sphere" and (shape.geom_type != "Point" or abs(shape.y) > 90):
+    if metric == "planar":
+        return shape
+    if shape.geom_type != "Point" or abs(shape.y) > 90:
         return None
-    return shape
-
-
-def _point(x: float | None, y: float | None) -> shapely.Geometry | None:
-    return None if x is None or y is None else shapely.Point(float(x), float(y))
+    # every point of the sphere by one pair of coordinates; `fmod` is exact
+    turned = math.fmod(shape.x, 360)
+    lon = turned - 360 * ((turned >= 180) - (turned < -180))
+    return shapely.Point(0 if abs(shape.y) == 90 else lon, shape.y)
 
 
 def _shape(value: bytes | Mapping[str, Any] | None) -> shapely.Geometry | None:
@@ -220,11 +223,11 @@ def great_circle(a: shapely.Point, b: shapely.Point) -> float:
 
 
 def _together(
-    event: Row, row: Row, brought: Mapping[str, str], on: Condition, distance: float | None
+    event: Row, row: Row, projected: Mapping[str, str], on: Condition, distance: float | None
 ) -> Row:
-    new = {name: row.get(old) for name, old in brought.items()}
-    if isinstance(place := split(on).spatial, Nearest):
-        new[place.name] = distance
+    new = {name: row.get(old) for name, old in projected.items()}
+    if isinstance(spatial := split(on).spatial, Nearest):
+        new[spatial.name] = distance
     if clash := sorted(event.keys() & new.keys()):
         raise ColumnError(
             "oracle.join_table",
@@ -234,20 +237,15 @@ def _together(
     return {**event, **new}
 
 
-def _brought(
+def _projected(
     table: Sequence[Row], on: Condition, columns: Sequence[str] | Mapping[str, str] | None
 ) -> dict[str, str]:
-    """The table's columns that are brought, new name to old."""
+    """The table's columns that are projected, new name to old."""
     if isinstance(columns, Mapping):
         return dict(columns)
     if columns is not None:
         return {name: name for name in columns}
-    equal, place, _ = split(on)
-    named = {right for _, right in equal.pairs} if equal is not None else set()
-    named |= _columns_of(place) if place is not None else set()
-    return {name: name for row in table[:1] for name in row if name not in named}
-
-
-def _columns_of(place: Spatial) -> set[str]:
-    right = place.right
-    return {right.x, right.y} if isinstance(right, Point) else {right}
+    keys, spatial, _ = split(on)
+    of_condition = {right for _, right in key_pairs(keys)}
+    of_condition.update(named(spatial.right) if spatial is not None else ())
+    return {name: name for row in table[:1] for name in row if name not in of_condition}

@@ -172,7 +172,7 @@ def test_the_condition_is_answered_by_what_was_kept():
     left = {"k": pa.array([2, None, 1]), "t": pa.array(["b", "c", "b"])}
     found = matching.Matcher(equal, None, table, made).match(left)
     assert (found.left.tolist(), found.right.tolist()) == ([0, 0], [1, 2])
-    assert found.troubles == {"null_key": 1}
+    assert found.reject_counts == {"null_key": 1}
     assert matching.reject_counts(equal, None, left, srid=0) == {"null_key": 1}
 
 
@@ -182,5 +182,6 @@ def test_types_without_equality_are_refused():
 
 
 def test_an_index_of_places_cannot_serve_keys():
-    with pytest.raises(PlanError, match=r"^zones: index='kd' cannot serve this condition"):
-        matching.prepare(None, {"k": pa.array([1])}, where="zones", index="kd", keys=rm.keys("k"))
+    keys, table = rm.keys("k"), {"k": pa.array([1])}
+    with pytest.raises(PlanError, match=r"^zones: index='kdtree' cannot serve this condition"):
+        matching.prepare(None, table, where="zones", index="kdtree", keys=keys)

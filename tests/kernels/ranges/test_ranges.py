@@ -139,9 +139,9 @@ def test_what_is_in_no_range_is_counted():
     left = {"v": pa.array([1.0, None, math.nan, 1.0]), "k": pa.array(["a", "a", None, None])}
     found = matcher_of(on, table).match(left)
     assert (found.left.tolist(), found.right.tolist()) == ([0], [0])
-    assert found.troubles == {"null_key": 2, "null_value": 2}
+    assert found.reject_counts == {"null_key": 2, "null_value": 2}
     equal, place, span = split(on)
-    assert matching.reject_counts(equal, place, left, srid=0, span=span) == found.troubles
+    assert matching.reject_counts(equal, place, left, srid=0, span=span) == found.reject_counts
 
 
 def test_columns_without_an_order_of_distances_are_refused():

@@ -31,7 +31,7 @@ def test_any_cell_size_gives_shapelys_answer(seed, count):
     shapes = array([*pool(seed, count, "polygons"), None])
     # half steps: every vertex, many points of edges, and a margin around the extent
     x, y = (half.ravel() for half in np.meshgrid(np.arange(-1, 9.5, 0.5), np.arange(-1, 9.5, 0.5)))
-    for predicate in cells.ANSWERS:
+    for predicate in cells.PREDICATES:
         expected = truth(shapes, x, y, predicate)
         for size in (None, 1, 2, 3, 7, 16):
             assert pairs(cells.build(shapes, size).match(x, y, predicate)) == expected, size

@@ -9,7 +9,7 @@ import shapely
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rivermouth.kernels.table_join.map_sketch import PLACES, Sketch, packed, unpacked
+from rivermouth.kernels.table_join.map_sketch import SAMPLE, Sketch, packed, unpacked
 from rivermouth.kernels.table_join.pairs import Pairs
 from rivermouth.spec.conditions import Point
 
@@ -51,7 +51,7 @@ def test_places_are_a_few_of_the_last_batch_without_those_that_are_nowhere() -> 
     many = [float(x) for x in range(1000)]
     sketch.add(columns(list(many), list(many)), pairs([]))
     places = sketch.report()["places"]
-    assert len(places) == PLACES
+    assert len(places) == SAMPLE
     assert (places[0], places[-1]) == ([0.0, 0.0], [999.0, 999.0])
 
 

@@ -10,7 +10,7 @@ from tests.support.shapes import polygons, pool, spots
 
 import rivermouth as rm
 from rivermouth.errors import PlanError, TableInvalid
-from rivermouth.kernels.table_join import by_place, matching
+from rivermouth.kernels.table_join import by_geometry, matching
 from rivermouth.spec.conditions import split
 from rivermouth.testing import oracle
 
@@ -82,7 +82,7 @@ def test_places_equal_the_oracle(left_kind, table_kind, seed, cut):
     for on in PLACES:
         truth = expected(on, left, table)
         assert matched(on, left, table, cut=cut) == truth, on
-        assert matched(on, left, table, index="tree") == truth, on
+        assert matched(on, left, table, index="strtree") == truth, on
 
 
 @pytest.mark.parametrize("few", [0, 1000], ids=["places first", "keys first"])
@@ -95,7 +95,7 @@ def test_places_and_keys_equal_the_oracle(table_kind, few, seed):
     left = rows("a", pool(seed, 12), keys[:20])
     table = rows("b", pool(seed + 1, 14, table_kind), keys[20:])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(by_place, "_FEW", few)
+        patch.setattr(by_geometry, "_FEW", few)
         for on in (place & rm.keys("k") for place in PLACES):
             assert matched(on, left, table) == expected(on, left, table), on
 
@@ -136,7 +136,7 @@ def test_what_has_no_place_is_counted_by_its_reason():
     matcher = matching.Matcher(None, on, table, matching.prepare(on, table, where="test"))
     pairs = matcher.match({"a": pa.array(odd)})
     assert pairs.left.tolist() == [4]
-    assert pairs.troubles == {"null": 1, "unreadable": 1, "empty": 1, "invalid": 1}
+    assert pairs.reject_counts == {"null": 1, "unreadable": 1, "empty": 1, "invalid": 1}
 
 
 def test_a_foreign_srid_is_no_place():
@@ -147,17 +147,17 @@ def test_a_foreign_srid_is_no_place():
     shape = shapely.set_srid(shapely.Point(1, 1), 3857)
     left = [shapely.to_wkb(shape, include_srid=True), shapely.Point(1, 1).wkb]
     pairs = matcher.match({"a": pa.array(left)})
-    assert (pairs.left.tolist(), pairs.troubles) == ([1], {"srid": 1})
+    assert (pairs.left.tolist(), pairs.reject_counts) == ([1], {"srid": 1})
     carried = pa.array([{"srid": 3857, "wkb": left[1]}, {"srid": 4326, "wkb": left[1]}, None])
     pairs = matcher.match({"a": carried})
-    assert (pairs.left.tolist(), pairs.troubles) == ([1], {"null": 1, "srid": 1})
+    assert (pairs.left.tolist(), pairs.reject_counts) == ([1], {"null": 1, "srid": 1})
 
 
 def test_an_index_that_cannot_serve_is_refused_by_name():
     table = {"b": pa.array([shapely.Point(1, 1).wkb])}
     with pytest.raises(PlanError, match=r"^zones: index='cells' cannot serve this condition") as e:
         matching.prepare(rm.within("a", "b"), table, where="zones", index="cells")
-    assert str(e.value).endswith("Leave index out, or use one of ['tree'].")
+    assert str(e.value).endswith("Leave index out, or use one of ['strtree'].")
 
 
 def test_great_circles_to_shapes_are_refused():
@@ -171,6 +171,25 @@ def test_an_uneven_table_gets_a_tree():
     near = [shapely.Point(x, y).buffer(0.4) for x in range(12) for y in range(12)]
     shapes = np.array([*near, shapely.box(1e9, 1e9, 1e9 + 1, 1e9 + 1)])
     table = {"b": pa.array(shapely.to_wkb(shapes))}
-    assert matching.prepare(rm.within("a", "b"), table, where="test").kind == "tree"
+    assert matching.prepare(rm.within("a", "b"), table, where="test").kind == "strtree"
     even = {"b": pa.array(shapely.to_wkb(np.array(near)))}
     assert matching.prepare(rm.within("a", "b"), even, where="test").kind == "cells"
+
+
+def test_one_point_of_the_sphere_has_one_distance_however_it_is_written():
+    """Longitudes 180, -180 and 540, and any at a pole: ties by row, found within 0 metres."""
+    there = [(180, 10), (-180, 10), (540, 10), (77, 90), (-3, 90), (1e9, -90)]
+    table = [{"x": x, "y": y, "k": 1} for x, y in there]
+    here = [(-900, 10), (12, 90), (179, -90), (179.5, 10)]
+    left = [{"lon": lon, "lat": lat, "k": 1} for lon, lat in here]
+    a, b = rm.point("lon", "lat"), rm.point("x", "y")
+    same = [[0, 1, 2], [3, 4], [5], []]
+    nearest = [[0, 1, 2], [3, 4, 0], [5, 0, 1], [0, 1, 2]]
+    for on, found in (
+        (rm.dwithin(a, b, meters=0), same),
+        *((rm.nearest(a, b, k=k, metric="sphere"), [own[:k] for own in nearest]) for k in (1, 3)),
+    ):
+        truth = [(n, row) for n, rows in enumerate(found) for row in rows]
+        for condition in (on, on & rm.keys("k")):
+            assert [pair[:2] for pair in matched(condition, left, table)] == truth
+            assert [pair[:2] for pair in expected(condition, left, table)] == truth

@@ -6,13 +6,13 @@ bottom-up (sort-tile-recursive), sixteen boxes a node, and lie in flat arrays.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numba
 import numpy as np
 import numpy.typing as npt
 
-from rivermouth.kernels.spatial.cells import ANSWERS, BOUNDARY, INSIDE, OUTSIDE, edges_of
+from rivermouth.kernels.spatial.cells import BOUNDARY, INSIDE, OUTSIDE, PREDICATES, edges_of
 from rivermouth.kernels.spatial.geometry import Floats, Shapes
 from rivermouth.kernels.spatial.orientation import side
 
@@ -47,13 +47,9 @@ class TwoLevelRTree:
     edge_start: Ints
     ends: Floats
 
-    def arrays(self) -> dict[str, npt.NDArray[np.generic]]:
-        """The index as named arrays, for keeping."""
-        return {part.name: getattr(self, part.name) for part in fields(self)}
-
     def match(self, x: Floats, y: Floats, predicate: str) -> tuple[Ints, Ints]:
         """Pairs (point, table row) for which `predicate` holds, by point then table row."""
-        inside, boundary = ANSWERS[predicate]
+        inside, boundary = PREDICATES[predicate]
         if not (inside or boundary) or not len(self.row):
             return np.empty(0, np.int64), np.empty(0, np.int64)
         left, right = _match(
@@ -124,19 +120,17 @@ def _locate(px: float, py: float, box: Floats, levels: Ints, edges: Floats, stac
     top, is_in = 1, False
     while top:
         top -= 1
-        level, place = stack[top, 0], stack[top, 1]
-        node = levels[level] + place
+        level, slot = stack[top, 0], stack[top, 1]
+        node = levels[level] + slot
         if py < box[node, 1] or py > box[node, 3] or px > box[node, 2]:
             continue
         if level:
-            for k in range(
-                place * _FAN, min((place + 1) * _FAN, levels[level] - levels[level - 1])
-            ):
+            for k in range(slot * _FAN, min((slot + 1) * _FAN, levels[level] - levels[level - 1])):
                 stack[top, 0], stack[top, 1] = level - 1, k
                 top += 1
             continue
-        ay, by = edges[place, 1], edges[place, 3]
-        turn = side(edges[place, 0], ay, edges[place, 2], by, px, py)
+        ay, by = edges[slot, 1], edges[slot, 3]
+        turn = side(edges[slot, 0], ay, edges[slot, 2], by, px, py)
         if turn == 0 and px >= box[node, 0]:
             return BOUNDARY
         if (ay > py) != (by > py):
@@ -158,25 +152,25 @@ def _match(
         top = 1
         while top:
             top -= 1
-            level, place = stack[top, 0], stack[top, 1]
-            node = levels[level] + place
+            level, slot = stack[top, 0], stack[top, 1]
+            node = levels[level] + slot
             if px < box[node, 0] or py < box[node, 1] or px > box[node, 2] or py > box[node, 3]:
                 continue
             if level:
                 for k in range(
-                    place * _FAN, min((place + 1) * _FAN, levels[level] - levels[level - 1])
+                    slot * _FAN, min((slot + 1) * _FAN, levels[level] - levels[level - 1])
                 ):
                     stack[top, 0], stack[top, 1] = level - 1, k
                     top += 1
                 continue
             found = _locate(
-                px, py, edge_box, edge_levels[tree_start[place] : tree_start[place + 1]],
-                ends[edge_start[place] : edge_start[place + 1]], lower,
+                px, py, edge_box, edge_levels[tree_start[slot] : tree_start[slot + 1]],
+                ends[edge_start[slot] : edge_start[slot + 1]], lower,
             )  # fmt: skip
             if (inside and found == INSIDE) or (boundary and found == BOUNDARY):
                 if count == len(left):
                     left = np.append(left, np.empty(count, np.int64))
                     right = np.append(right, np.empty(count, np.int64))
-                left[count], right[count] = p, row[place]
+                left[count], right[count] = p, row[slot]
                 count += 1
     return left[:count], right[:count]

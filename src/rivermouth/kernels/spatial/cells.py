@@ -17,7 +17,7 @@ A cell that lies wholly inside a polygon lists it with base true and neither edg
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numba
 import numpy as np
@@ -33,7 +33,7 @@ Ints = npt.NDArray[np.int64]
 OUTSIDE, INSIDE, BOUNDARY = 0, 1, 2
 
 #: predicate of a point against a polygon -> (holds inside, holds on the boundary)
-ANSWERS = {
+PREDICATES = {
     "within": (True, False),
     "covered_by": (True, True),
     "intersects": (True, True),
@@ -45,7 +45,7 @@ ANSWERS = {
 _POLYGON, _MULTIPOLYGON = 3, 6
 _MOST_CELLS = 1 << 22
 _MOST_ENTRIES = 24_000_000
-_GROWTH = 1e-9  # cells are grown by this share when edges are dealt out: more than any rounding
+_GROWTH = 1e-9  # cells are grown by this share when edges are assigned: more than any rounding
 
 
 @dataclass(frozen=True)
@@ -79,16 +79,12 @@ class Cells:
     toggle: Floats
     ends: Floats
 
-    def arrays(self) -> dict[str, npt.NDArray[np.generic]]:
-        """The index as named arrays, for keeping."""
-        return {part.name: getattr(self, part.name) for part in fields(self)}
-
     def match(self, x: Floats, y: Floats, predicate: str) -> tuple[Ints, Ints]:
         """Pairs (point, table row) for which `predicate` holds, in the order of the points.
 
         Coordinates must be finite. A point's rows come in the table's order.
         """
-        inside, boundary = ANSWERS[predicate]
+        inside, boundary = PREDICATES[predicate]
         if not (inside or boundary):
             return np.empty(0, np.int64), np.empty(0, np.int64)
         return _match(
@@ -96,8 +92,8 @@ class Cells:
             self.edge_start, self.toggle_start, self.edge, self.toggle, self.ends,
         )  # fmt: skip
 
-    def crowding(self) -> float:
-        """Edges looked at for a point among the shapes, in the mean; large: a grid is unfit."""
+    def mean_edges_tested(self) -> float:
+        """Edges tested for a point among the shapes, in the mean; a grid is unfit where many."""
         entries = np.diff(self.cell_start)
         load = (
             self.edge_start[self.cell_start[1:]] - self.edge_start[self.cell_start[:-1]] + entries
@@ -107,8 +103,8 @@ class Cells:
 
 def can_index(shapes: Shapes) -> bool:
     """Whether all shapes (those that are there) are polygons, of one or many parts."""
-    kinds = shapely.get_type_id(shapes)
-    return bool(np.isin(kinds[kinds >= 0], (_POLYGON, _MULTIPOLYGON)).all())
+    type_ids = shapely.get_type_id(shapes)
+    return bool(np.isin(type_ids[type_ids >= 0], (_POLYGON, _MULTIPOLYGON)).all())
 
 
 def build(shapes: Shapes, cells: int | None = None) -> Cells:
@@ -119,7 +115,7 @@ def build(shapes: Shapes, cells: int | None = None) -> Cells:
     """
     ends, row = edges_of(shapes)
     grid = _grid(shapes, ends, cells)
-    cell_of, edge_of = _deal(ends, grid)
+    cell_of, edge_of = _assign(ends, grid)
     border = _border_entries(cell_of, edge_of, row)
     full_cell, full_row, parity = _inside(
         ends, *stable_order(row, len(shapes)), grid,
@@ -194,10 +190,10 @@ def _cell_y(y: float, grid: Floats) -> int:
 
 
 @numba.njit(cache=True)
-def _walk(ends: Floats, e: int, grid: Floats, place: Ints, edges: npt.NDArray[np.int32]) -> None:
-    """For each cell that edge `e` may meet: write `e` at the cell's place, move that on by one.
+def _walk(ends: Floats, e: int, grid: Floats, cursor: Ints, edges: npt.NDArray[np.int32]) -> None:
+    """For each cell that edge `e` may meet: write `e` at the cell's cursor and advance it.
 
-    Only count, in `place`, if `edges` is empty.
+    Only count, in `cursor`, if `edges` is empty.
     """
     ax, ay, bx, by = ends[e, 0], ends[e, 1], ends[e, 2], ends[e, 3]
     grow_x, grow_y = grid[2] * _GROWTH, grid[3] * _GROWTH
@@ -215,21 +211,21 @@ def _walk(ends: Floats, e: int, grid: Floats, place: Ints, edges: npt.NDArray[np
         for i in range(_cell_x(low - grow_x, grid), _cell_x(high + grow_x, grid) + 1):
             cell = j * across + i
             if len(edges):
-                edges[place[cell]] = e
-            place[cell] += 1
+                edges[cursor[cell]] = e
+            cursor[cell] += 1
 
 
 @numba.njit(cache=True)
-def _deal(ends: Floats, grid: Floats) -> tuple[Ints, npt.NDArray[np.int32]]:
+def _assign(ends: Floats, grid: Floats) -> tuple[Ints, npt.NDArray[np.int32]]:
     """All (cell, edge) in which the edge may meet the cell, by cell, then by edge."""
     cells = int(grid[4]) * int(grid[5])
     counts, none = np.zeros(cells, np.int64), np.empty(0, np.int32)
     for e in range(len(ends)):
         _walk(ends, e, grid, counts, none)
-    place = np.cumsum(counts) - counts
+    cursor = np.cumsum(counts) - counts
     edges = np.empty(counts.sum(), np.int32)
     for e in range(len(ends)):
-        _walk(ends, e, grid, place, edges)
+        _walk(ends, e, grid, cursor, edges)
     return np.repeat(np.arange(cells), counts), edges
 
 
@@ -262,7 +258,7 @@ def _inside(
 
     Row by row of the table and of the grid: the edges that cross the middle line of a row of
     cells are the only ones a ray along it can cross. `edges` and `borders` are the edges and
-    border entries of each row of the table, from its place in ``..._of_row`` to the next one's.
+    border entries of each row of the table, from its ``..._of_row`` to the next one's.
     """
     across = int(grid[4])
     parity = np.zeros(len(border_cell), np.bool_)
@@ -304,12 +300,12 @@ def _inside(
 
 @numba.njit(cache=True)
 def _span(ends: Floats, edges: Ints, grid: Floats) -> tuple[int, int, int, int]:
-    """The columns and rows of cells that these edges of closed rings are dealt out to."""
+    """The columns and rows of cells that these edges of closed rings are assigned to."""
     low_y, high_y, low_x, high_x = np.inf, -np.inf, np.inf, -np.inf
     for e in edges:
         low_x, high_x = min(low_x, ends[e, 0]), max(high_x, ends[e, 0])
         low_y, high_y = min(low_y, ends[e, 1]), max(high_y, ends[e, 1])
-    # as wide as edges are dealt out, so that each border entry is passed exactly once
+    # as wide as edges are assigned, so that each border entry is passed exactly once
     grow_x, grow_y = grid[2] * _GROWTH, grid[3] * _GROWTH
     return (
         _cell_x(low_x - grow_x, grid), _cell_x(high_x + grow_x, grid),
@@ -338,7 +334,7 @@ def _lines(
     line_start[rows] = total
     if total > len(line_edges):
         line_edges = np.empty(2 * total, np.int64)
-    for k in range(len(edges) - 1, -1, -1):  # backwards: each line's place ends at its start
+    for k in range(len(edges) - 1, -1, -1):  # backwards: each line's cursor ends at its start
         a, b = ends[edges[k], 1], ends[edges[k], 3]
         for j in range(_cell_y(min(a, b), grid), _cell_y(max(a, b), grid) + 1):
             line_start[j - j0] -= 1

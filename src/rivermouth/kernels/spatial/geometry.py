@@ -1,48 +1,50 @@
-"""Columns of places, decoded once: coordinates where all are points, shapes where not."""
+"""Geometry columns, decoded once: coordinates where all are points, else shapely geometries."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import shapely
+
+from rivermouth.spec.conditions import Geometry, Point
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 Shapes = npt.NDArray[np.object_]
 
-#: why a row has no place, in the order in which it is asked
-TROUBLES = ("null", "unreadable", "srid", "not_finite", "empty", "invalid")
-
-_POINT = 21  # bytes of a two-dimensional point: byte order, type, x, y
+_WKB_POINT = 21  # bytes of a two-dimensional point: byte order, type, x, y
 _LITTLE_ENDIAN_POINT = np.array([1, 1, 0, 0, 0], dtype=np.uint8)
-_POINTS_ONLY = 0  # shapely's type id of a Point
+_POINT_TYPE = 0  # shapely's type id of a Point
 
 
 @dataclass(frozen=True)
-class Places:
-    """A column of places.
+class Geometries:
+    """A geometry column.
 
-    `x` and `y` are given where every usable place is a point, `shapes` where they were decoded
-    as shapes. Rows that are not `ok` have no place and match nothing; `troubles` counts them by
-    their reason (see `TROUBLES`).
+    `x` and `y` are given where every valid geometry is a point, `parsed` where WKB was parsed.
+    Rows that are not `valid` match nothing; `reject_counts` counts them by reason: null,
+    unreadable, srid, not_finite, empty, invalid, not_a_point, out_of_range.
     """
 
-    ok: Bools
+    valid: Bools
     x: Floats | None = None
     y: Floats | None = None
-    shapes: Shapes | None = None
-    troubles: dict[str, int] = field(default_factory=dict)
+    parsed: Shapes | None = None
+    reject_counts: dict[str, int] = field(default_factory=dict)
 
     def __len__(self) -> int:
-        return len(self.ok)
+        return len(self.valid)
 
     @property
-    def are_points(self) -> bool:
-        """True where `x` and `y` are given."""
+    def is_points(self) -> bool:
+        """Whether `x` and `y` are given."""
         return self.x is not None
 
     @property
@@ -53,112 +55,129 @@ class Places:
         return self.x, self.y
 
     @cached_property
-    def as_shapes(self) -> Shapes:
-        """The places as shapely geometries, None where there is no place."""
-        if self.shapes is not None:
-            return only(self.shapes, self.ok)
+    def shapes(self) -> Shapes:
+        """The shapely geometries, None where a row is not valid."""
+        if self.parsed is not None:
+            return _masked(self.parsed, self.valid)
         made = np.full(len(self), None, dtype=object)
         x, y = self.xy
-        made[self.ok] = shapely.points(x[self.ok], y[self.ok])
+        made[self.valid] = shapely.points(x[self.valid], y[self.valid])
         return made
 
-    def take(self, rows: npt.NDArray[np.intp]) -> Places:
-        """The places of these rows."""
-        return Places(
-            self.ok[rows],
-            None if self.x is None else self.x[rows],
-            None if self.y is None else self.y[rows],
-            None if self.shapes is None else self.shapes[rows],
+    def take(self, rows: npt.NDArray[np.intp]) -> Geometries:
+        """These rows."""
+        parts: Any = (
+            None if part is None else part[rows] for part in (self.x, self.y, self.parsed)
         )
+        return Geometries(self.valid[rows], *parts)
+
+    def on_sphere(self) -> Geometries:
+        """The points of the sphere, each by one longitude; other geometries are not valid.
+
+        Longitudes are taken modulo 360 degrees into [-180, 180), 0 at the poles, without rounding:
+        one point has one pair of coordinates, however it was written.
+        """
+        column, counts = self, dict(self.reject_counts)
+        if self.x is None:
+            is_point = shapely.get_type_id(self.shapes) == _POINT_TYPE
+            counts |= _counts(not_a_point=self.valid & ~is_point)
+            points = _masked(self.shapes, is_point)
+            column = Geometries(self.valid & is_point, shapely.get_x(points), shapely.get_y(points))
+        lon, lat = column.xy
+        valid = column.valid & (np.abs(lat) <= 90.0)
+        counts |= _counts(out_of_range=column.valid & ~valid)
+        return Geometries(valid, _one_longitude(lon, lat, valid), lat, None, counts)
 
 
-def only(shapes: Shapes, keep: Bools) -> Shapes:
-    """These shapes, None where not kept."""
+def _masked(shapes: Shapes, keep: Bools) -> Shapes:
     kept = shapes.copy()
     kept[~keep] = None
     return kept
 
 
-def from_xy(x: pa.Array, y: pa.Array) -> Places:
-    """Points from two number columns; null, NaN and infinite are no place.
+def _one_longitude(lon: Floats, lat: Floats, valid: Bools) -> Floats:
+    far = valid & ((lon >= 180.0) | (lon < -180.0))
+    if far.any():
+        lon = lon.copy()
+        turned = np.fmod(lon[far], 360.0)  # exact, as are the differences
+        lon[far] = turned - 360.0 * ((turned >= 180.0) * 1.0 - (turned < -180.0))
+    poles = valid & (np.abs(lat) == 90.0)
+    return np.where(poles, 0.0, lon) if poles.any() else lon
+
+
+def geometries_of(
+    columns: Mapping[str, pa.Array], geometry: Geometry, *, srid: int = 0
+) -> Geometries:
+    """The geometries that `geometry` names: two number columns, WKB, or Spark's struct of both.
+
+    `srid` is the other side's reference system, 0 where it is not known; a row that states another
+    one is not valid.
+    """
+    if isinstance(geometry, Point):
+        return from_xy(columns[geometry.x], columns[geometry.y])
+    column = columns[geometry]
+    if pa.types.is_struct(column.type):
+        wkb, srids = pc.struct_field(column, "wkb"), pc.struct_field(column, "srid")
+        return from_wkb(wkb, srid=srid, srids=srids)
+    return from_wkb(column, srid=srid)
+
+
+def from_xy(x: pa.Array, y: pa.Array) -> Geometries:
+    """Points from two number columns; null, NaN and infinite are not valid.
 
     Examples
     --------
-    >>> from_xy(pa.array([1.0, None, float("inf")]), pa.array([2, 2, 2])).troubles
+    >>> from_xy(pa.array([1.0, None, float("inf")]), pa.array([2, 2, 2])).reject_counts
     {'null': 1, 'not_finite': 1}
     """
     xs, ys = _floats(x), _floats(y)
-    ok = np.isfinite(xs) & np.isfinite(ys)
-    if ok.all():
-        return Places(ok, xs, ys)
+    valid = np.isfinite(xs) & np.isfinite(ys)
+    if valid.all():
+        return Geometries(valid, xs, ys)
     null = _nulls(x) | _nulls(y)
-    return Places(ok, xs, ys, troubles=_count(null=null, not_finite=~ok & ~null))
+    return Geometries(valid, xs, ys, None, _counts(null=null, not_finite=~valid & ~null))
 
 
-def from_wkb(column: pa.Array, *, srid: int = 0, srids: pa.Array | None = None) -> Places:
-    """Places from WKB or EWKB; what cannot be read, is empty or not valid is no place.
+def from_wkb(column: pa.Array, *, srid: int = 0, srids: pa.Array | None = None) -> Geometries:
+    """Geometries from WKB or EWKB; what cannot be read, is empty or invalid is not valid.
 
-    Parameters
-    ----------
-    srid
-        The reference system of the other side, 0 where it is not known. A place that states
-        another one is no place.
-    srids
-        The reference system of each row, where the column carries it apart from the WKB.
+    `srids` are the rows' reference systems, where the column has them beside the WKB.
     """
     null = _nulls(column)
     stated = None if srids is None else srids.to_numpy(zero_copy_only=False)
     points = _plain_points(column, null)
-    if points is not None:
-        x, y = points
-        finite = np.isfinite(x) & np.isfinite(y)
-        foreign = _foreign(stated, srid, ~null)
-        # WKB writes the empty point as NaN NaN
-        empty = np.isnan(x) & np.isnan(y) & ~null
-        ok = finite & ~null & ~foreign
-        troubles = _count(
-            null=null,
-            srid=foreign,
-            empty=empty & ~foreign,
-            not_finite=~(ok | null | empty | foreign),
-        )
-        return Places(ok, x, y, troubles=troubles)
-    return _from_shapes(column, null, stated, srid)
+    if points is None:
+        return _parsed(column, null, stated, srid)
+    x, y = points
+    foreign = _foreign(stated, srid, ~null)
+    # WKB writes the empty point as NaN NaN
+    empty = np.isnan(x) & np.isnan(y) & ~null
+    valid = np.isfinite(x) & np.isfinite(y) & ~null & ~foreign
+    counts = _counts(
+        null=null, srid=foreign, empty=empty & ~foreign,
+        not_finite=~(valid | null | empty | foreign),
+    )  # fmt: skip
+    return Geometries(valid, x, y, None, counts)
 
 
-def from_shapes(shapes: Shapes) -> Places:
-    """Places from shapely geometries, None where there is none."""
-    return _judge(shapes, shapely.is_missing(shapes), None, 0)
-
-
-def is_valid_place(shapes: Shapes) -> Bools:
-    """Whether each shape can take part: there, not empty, valid (so of finite coordinates)."""
-    return np.asarray(
-        ~shapely.is_missing(shapes) & ~shapely.is_empty(shapes) & shapely.is_valid(shapes)
-    )
-
-
-def _from_shapes(
+def _parsed(
     column: pa.Array, null: Bools, stated: npt.NDArray[np.int64] | None, srid: int
-) -> Places:
-    with np.errstate(invalid="ignore"):  # a NaN among the coordinates is judged, not warned of
+) -> Geometries:
+    with np.errstate(invalid="ignore"):  # a NaN among the coordinates is counted, not warned of
         shapes = shapely.from_wkb(column.to_numpy(zero_copy_only=False), on_invalid="ignore")
     if stated is None and srid:
         stated = shapely.get_srid(shapes)
-    return _judge(shapes, null, stated, srid)
-
-
-def _judge(shapes: Shapes, null: Bools, stated: npt.NDArray[np.int64] | None, srid: int) -> Places:
     unreadable = shapely.is_missing(shapes) & ~null
-    there = ~(null | unreadable)
-    foreign = _foreign(stated, srid, there)
-    empty = shapely.is_empty(shapes) & there & ~foreign
-    broken = ~shapely.is_valid(shapes) & there & ~foreign & ~empty
-    ok = there & ~foreign & ~empty & ~broken
-    troubles = _count(null=null, unreadable=unreadable, srid=foreign, empty=empty, invalid=broken)
-    if ok.any() and (shapely.get_type_id(shapes[ok]) == _POINTS_ONLY).all():
-        return Places(ok, shapely.get_x(shapes), shapely.get_y(shapes), shapes, troubles)
-    return Places(ok, shapes=shapes, troubles=troubles)
+    foreign = _foreign(stated, srid, ~(null | unreadable))
+    usable = ~(null | unreadable | foreign)
+    empty = shapely.is_empty(shapes) & usable
+    invalid = ~shapely.is_valid(shapes) & usable & ~empty
+    valid = usable & ~empty & ~invalid
+    counts = _counts(null=null, unreadable=unreadable, srid=foreign, empty=empty, invalid=invalid)
+    xy: tuple[Floats | None, Floats | None] = (None, None)
+    if valid.any() and (shapely.get_type_id(shapes[valid]) == _POINT_TYPE).all():
+        xy = shapely.get_x(shapes), shapely.get_y(shapes)
+    return Geometries(valid, *xy, shapes, counts)
 
 
 def _plain_points(column: pa.Array, null: Bools) -> tuple[Floats, Floats] | None:
@@ -169,10 +188,10 @@ def _plain_points(column: pa.Array, null: Bools) -> tuple[Floats, Floats] | None
     offsets = np.frombuffer(column.buffers()[1], dtype=np.int64 if wide else np.int32)
     offsets = offsets[column.offset : column.offset + len(column) + 1]
     sizes = np.diff(offsets)
-    if not ((sizes == _POINT) | null).all() or sizes[null].any() or null.all():
+    if not ((sizes == _WKB_POINT) | null).all() or sizes[null].any() or null.all():
         return None
     data = np.frombuffer(column.buffers()[2], dtype=np.uint8)[offsets[0] : offsets[-1]]
-    rows = data.reshape(-1, _POINT)
+    rows = data.reshape(-1, _WKB_POINT)
     if (rows[:, :5] != _LITTLE_ENDIAN_POINT).any():
         return None
     xy = np.full((len(column), 2), np.nan)
@@ -180,10 +199,10 @@ def _plain_points(column: pa.Array, null: Bools) -> tuple[Floats, Floats] | None
     return np.ascontiguousarray(xy[:, 0]), np.ascontiguousarray(xy[:, 1])
 
 
-def _foreign(stated: npt.NDArray[np.int64] | None, srid: int, there: Bools) -> Bools:
+def _foreign(stated: npt.NDArray[np.int64] | None, srid: int, present: Bools) -> Bools:
     if stated is None or not srid:
-        return np.zeros(len(there), dtype=bool)
-    return np.asarray(there & (stated != srid) & (stated > 0))
+        return np.zeros(len(present), dtype=bool)
+    return np.asarray(present & (stated != srid) & (stated > 0))
 
 
 def _floats(column: pa.Array) -> Floats:
@@ -200,6 +219,6 @@ def _nulls(column: pa.Array) -> Bools:
     return mask
 
 
-def _count(**masks: Bools) -> dict[str, int]:
+def _counts(**masks: Bools) -> dict[str, int]:
     counts = {name: int(np.count_nonzero(mask)) for name, mask in masks.items()}
     return {name: count for name, count in counts.items() if count}

@@ -1,6 +1,6 @@
 """Points near points: a k-d tree in flat arrays, for the plane and for the sphere.
 
-On the sphere the tree stands over unit vectors (see `closeness`). Rows at the same distance come
+On the sphere the tree is built over unit vectors (see `distance`). Rows at the same distance come
 in the table's order.
 """
 
@@ -14,7 +14,7 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from rivermouth.kernels.spatial.distance import apart, core, exact, reach
+from rivermouth.kernels.spatial.distance import distance, inner_bound, outer_bound, squared_distance
 from rivermouth.kernels.spatial.geometry import Floats
 from rivermouth.kernels.spatial.sphere import unit_vectors
 
@@ -27,14 +27,14 @@ _FEW = 32  # rows up to which the plainest sort is the fastest
 
 
 class Among(NamedTuple):
-    """Which rows a query may have: those of its group, at a time in a range around its own.
+    """Which rows a probe may match: those of its group, at a time in a range around its own.
 
-    A row's time lies in [first, last], and less the query's in [lower, upper]. A group below 0
+    A row's time lies in [first, last], and less the probe's in [lower, upper]. A group below 0
     has no rows.
     """
 
-    asking_time: Ints
-    asking_group: Groups
+    probe_time: Ints
+    probe_group: Groups
     time: Ints
     group: Groups
     lower: int
@@ -52,9 +52,9 @@ class KdTree:
     row
         The table row of each point, in the tree's order.
     xy
-        The points as they came (for the sphere: longitude, latitude), in the tree's order.
+        The points as given (for the sphere: longitude, latitude), in the tree's order.
     position
-        Where they stand in the tree's space: the plane itself, or unit vectors.
+        The points in the tree's space: the plane itself, or unit vectors.
     box
         Each node's box, low corner then high corner; node i has children 2i + 1 and 2i + 2.
     """
@@ -64,43 +64,27 @@ class KdTree:
     position: Floats
     box: Floats
 
-    def arrays(self) -> dict[str, npt.NDArray[np.generic]]:
-        """The index as named arrays, for keeping."""
-        return {"row": self.row, "xy": self.xy, "position": self.position, "box": self.box}
-
     @property
     def is_sphere(self) -> bool:
         """Whether distances are great circles in metres."""
         return bool(self.position.shape[1] == 3)
 
     def within(self, x: Floats, y: Floats, limit: float) -> tuple[Ints, Ints]:
-        """Pairs (query, table row) at most `limit` apart; a query's rows in the table's order."""
-        return _within(*self._ask(x, y), limit, self.row, self.xy, self.position, self.box)
+        """Pairs (probe, table row) at most `limit` apart; a probe's rows in the table's order."""
+        return _within(*self._probes(x, y), limit, self.row, self.xy, self.position, self.box)
 
     def nearest(
-        self, x: Floats, y: Floats, k: int, limit: float | None
+        self, x: Floats, y: Floats, k: int, limit: float | None, among: Among | None = None
     ) -> tuple[Ints, Ints, Floats]:
-        """The `k` nearest rows of each query, nearest first, with their distances."""
-        farthest = math.inf if limit is None else limit
+        """The `k` nearest rows of each probe, nearest first, with their distances."""
         rows, distances = _nearest(
-            *self._ask(x, y), k, farthest, self.row, self.xy, self.position, self.box
-        )
+            *self._probes(x, y), k, math.inf if limit is None else limit,
+            self.row, self.xy, self.position, self.box, among,
+        )  # fmt: skip
         found = rows >= 0
         return np.nonzero(found)[0], rows[found], distances[found]
 
-    def nearest_among(
-        self, x: Floats, y: Floats, k: int, limit: float | None, among: Among
-    ) -> tuple[Ints, Ints, Floats]:
-        """The `k` nearest rows of each query among those that it may have."""
-        farthest = math.inf if limit is None else limit
-        xy, position = self._ask(x, y)
-        rows, distances = _nearest_among(
-            xy, position, k, farthest, self.row, self.xy, self.position, self.box, among
-        )
-        found = rows >= 0
-        return np.nonzero(found)[0], rows[found], distances[found]
-
-    def _ask(self, x: Floats, y: Floats) -> tuple[Floats, Floats]:
+    def _probes(self, x: Floats, y: Floats) -> tuple[Floats, Floats]:
         xy = np.column_stack([x, y])
         return xy, unit_vectors(x, y) if self.is_sphere else xy
 
@@ -168,7 +152,7 @@ def _build(position: Floats) -> tuple[Ints, Floats]:
 
 @numba.njit(cache=True, inline="always")
 def _gap(box: Floats, node: int, position: Floats, q: int) -> Any:
-    """The squared distance from query `q` to a node's box."""
+    """The squared distance from probe `q` to a node's box."""
     dims = position.shape[1]
     total = _off(box, node, position, q, dims, 0) + _off(box, node, position, q, dims, 1)
     return total + _off(box, node, position, q, dims, 2) if dims == 3 else total
@@ -183,11 +167,11 @@ def _off(box: Floats, node: int, position: Floats, q: int, dims: int, d: int) ->
 
 @numba.njit(cache=True)
 def _next_leaf(
-    stack: Ints, gaps: Floats, top: int, far: float, box: Floats, ask: Floats, q: int
+    stack: Ints, gaps: Floats, top: int, far: float, box: Floats, probe: Floats, q: int
 ) -> tuple[int, int, int]:
     """Descend to the nearest leaf within `far`: what is left of the stack, and its points.
 
-    The `top` nodes on the stack are (node, low, high), each with its gap to query `q`.
+    The `top` nodes on the stack are (node, low, high), each with its gap to probe `q`.
     """
     while top:
         top -= 1
@@ -195,8 +179,8 @@ def _next_leaf(
         gap = gaps[top]
         while gap <= far and high - low > _LEAF:
             middle, node = (low + high) // 2, 2 * node + 1
-            gap, other = _gap(box, node, ask, q), _gap(box, node + 1, ask, q)
-            # go on with the nearer half, the other one waits
+            gap, other = _gap(box, node, probe, q), _gap(box, node + 1, probe, q)
+            # descend into the nearer half, push the other
             if gap <= other:
                 stack[top, 0], stack[top, 1], stack[top, 2] = node + 1, middle, high
                 high = middle
@@ -227,22 +211,23 @@ def _sort(values: Ints, start: int, stop: int) -> None:
 
 @numba.njit(cache=True)
 def _within(
-    ask_xy: Floats, ask: Floats, limit: float, row: Ints, xy: Floats, position: Floats, box: Floats
-) -> tuple[Ints, Ints]:
+    probe_xy: Floats, probe: Floats, limit: float,
+    row: Ints, xy: Floats, position: Floats, box: Floats,
+) -> tuple[Ints, Ints]:  # fmt: skip
     dims = position.shape[1]
-    far, near = reach(limit, dims), core(limit, dims)
-    left, right = np.empty(len(ask) + 16, np.int64), np.empty(len(ask) + 16, np.int64)
+    far, near = outer_bound(limit, dims), inner_bound(limit, dims)
+    left, right = np.empty(len(probe) + 16, np.int64), np.empty(len(probe) + 16, np.int64)
     count = 0
     stack, gaps = np.zeros((_DEPTH, 3), np.int64), np.zeros(_DEPTH)
-    for q in range(len(ask)):
+    for q in range(len(probe)):
         first = count
         stack[0], gaps[0] = (0, 0, len(row)), 0.0
         top = 1
         while top:
-            top, low, high = _next_leaf(stack, gaps, top, far, box, ask, q)
+            top, low, high = _next_leaf(stack, gaps, top, far, box, probe, q)
             for p in range(low, high):
-                gap = apart(ask, q, position, p)
-                if gap > far or (gap > near and exact(ask_xy, q, xy, p, dims) > limit):
+                gap = squared_distance(probe, q, position, p)
+                if gap > far or (gap > near and distance(probe_xy, q, xy, p, dims) > limit):
                     continue
                 if count == len(left):
                     left = np.append(left, np.empty(count, np.int64))
@@ -255,85 +240,68 @@ def _within(
 
 @numba.njit(cache=True)
 def _nearest(
-    ask_xy: Floats, ask: Floats, k: int, limit: float,
-    row: Ints, xy: Floats, position: Floats, box: Floats,
+    probe_xy: Floats, probe: Floats, k: int, limit: float,
+    row: Ints, xy: Floats, position: Floats, box: Floats, among: Among | None,
 ) -> tuple[Ints, Floats]:  # fmt: skip
+    """The nearest rows of each probe, -1 where there are fewer.
+
+    Where `among` is None its tests are not compiled.
+    """
     dims = position.shape[1]
     k = min(k, max(len(row), 1))
-    rows = np.full((len(ask), k), -1, np.int64)
-    distances = np.full((len(ask), k), np.inf)
+    rows = np.full((len(probe), k), -1, np.int64)
+    distances = np.full((len(probe), k), np.inf)
     stack, gaps = np.zeros((_DEPTH, 3), np.int64), np.zeros(_DEPTH)
-    for q in range(len(ask)):
-        held = 0
-        far = reach(limit, dims)
+    for q in range(len(probe)):
+        count = 0
+        far = outer_bound(limit, dims)
         stack[0], gaps[0] = (0, 0, len(row)), 0.0
         top = 1
+        if among is not None and among.probe_group[q] < 0:
+            top = 0
         while top:
-            top, low, high = _next_leaf(stack, gaps, top, far, box, ask, q)
+            top, low, high = _next_leaf(stack, gaps, top, far, box, probe, q)
             for p in range(low, high):
-                if apart(ask, q, position, p) > far:
+                if among is not None and not _admits(among, q, row[p]):
                     continue
-                d = exact(ask_xy, q, xy, p, dims)
+                if squared_distance(probe, q, position, p) > far:
+                    continue
+                d = distance(probe_xy, q, xy, p, dims)
                 if d <= limit:
-                    held = _insert(rows, distances, q, held, row[p], d)
-                    if held == k:
-                        far = min(far, reach(distances[q, k - 1], dims))
-    return rows, distances
-
-
-@numba.njit(cache=True)
-def _nearest_among(
-    ask_xy: Floats, ask: Floats, k: int, limit: float,
-    row: Ints, xy: Floats, position: Floats, box: Floats,
-    among: Among,
-) -> tuple[Ints, Floats]:  # fmt: skip
-    dims = position.shape[1]
-    ask_time, ask_group, time, group, lower, upper, first, last = among
-    k = min(k, max(len(row), 1))
-    rows = np.full((len(ask), k), -1, np.int64)
-    distances = np.full((len(ask), k), np.inf)
-    stack, gaps = np.zeros((_DEPTH, 3), np.int64), np.zeros(_DEPTH)
-    for q in range(len(ask)):
-        held = 0
-        far = reach(limit, dims)
-        stack[0], gaps[0] = (0, 0, len(row)), 0.0
-        top = 1 if ask_group[q] >= 0 else 0
-        while top:
-            top, low, high = _next_leaf(stack, gaps, top, far, box, ask, q)
-            for p in range(low, high):
-                r = row[p]
-                if group[r] != ask_group[q] or not first <= time[r] <= last:
-                    continue
-                if not lower <= time[r] - ask_time[q] <= upper:
-                    continue
-                if apart(ask, q, position, p) > far:
-                    continue
-                d = exact(ask_xy, q, xy, p, dims)
-                if d <= limit:
-                    held = _insert(rows, distances, q, held, r, d)
-                    if held == k:
-                        far = min(far, reach(distances[q, k - 1], dims))
+                    count = _insert(rows, distances, q, count, row[p], d)
+                    if count == k:
+                        far = min(far, outer_bound(distances[q, k - 1], dims))
     return rows, distances
 
 
 @numba.njit(cache=True, inline="always")
-def _insert(rows: Ints, distances: Floats, q: int, held: int, row: int, distance: float) -> int:
-    """Put a row among the nearest of `q`, by distance, then row; how many are held now."""
+def _admits(among: Among, q: int, row: int) -> bool:
+    time = among.time[row]
+    return bool(
+        among.group[row] == among.probe_group[q]
+        and among.first <= time <= among.last
+        and among.lower <= time - among.probe_time[q] <= among.upper
+    )
+
+
+@numba.njit(cache=True, inline="always")
+def _insert(rows: Ints, distances: Floats, q: int, count: int, row: int, d: float) -> int:
+    """Insert a row among the nearest of `q`, by distance, then row; how many there are now."""
     last = rows.shape[1] - 1
-    if held > last:
-        if not _is_after(rows, distances, q, last, row, distance):
-            return held
-        held = last
-    i = held
-    while i > 0 and _is_after(rows, distances, q, i - 1, row, distance):
+    if count > last:
+        if not _is_after(rows, distances, q, last, row, d):
+            return count
+        count = last
+    i = count
+    while i > 0 and _is_after(rows, distances, q, i - 1, row, d):
         distances[q, i], rows[q, i] = distances[q, i - 1], rows[q, i - 1]
         i -= 1
-    distances[q, i], rows[q, i] = distance, row
-    return held + 1
+    distances[q, i], rows[q, i] = d, row
+    return count + 1
 
 
 @numba.njit(cache=True, inline="always")
-def _is_after(rows: Ints, distances: Floats, q: int, i: int, row: int, distance: float) -> Any:
+def _is_after(rows: Ints, distances: Floats, q: int, i: int, row: int, d: float) -> Any:
     """Whether the i-th of the nearest of `q` comes after such a row."""
-    held = distances[q, i]
-    return held > distance or (held == distance and rows[q, i] > row)
+    other = distances[q, i]
+    return other > d or (other == d and rows[q, i] > row)

@@ -7,7 +7,7 @@ import math
 import numba
 import numpy as np
 
-from rivermouth.kernels.spatial.geometry import Bools, Floats
+from rivermouth.kernels.spatial.geometry import Floats
 
 RADIUS = 6_371_008.7714
 
@@ -26,8 +26,3 @@ def unit_vectors(lon: Floats, lat: Floats) -> Floats:
     """Points in degrees as vectors of length one: poles and antimeridian are not special there."""
     lam, phi = np.radians(lon), np.radians(lat)
     return np.column_stack([np.cos(phi) * np.cos(lam), np.cos(phi) * np.sin(lam), np.sin(phi)])
-
-
-def is_on_sphere(lat: Floats) -> Bools:
-    """Whether a latitude lies between the poles, both included."""
-    return np.asarray(np.abs(lat) <= 90.0)

@@ -16,7 +16,14 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from rivermouth.kernels.spatial.distance import SLACK, TINY, apart, core, exact, reach
+from rivermouth.kernels.spatial.distance import (
+    SLACK,
+    TINY,
+    distance,
+    inner_bound,
+    outer_bound,
+    squared_distance,
+)
 from rivermouth.kernels.spatial.geometry import Floats
 from rivermouth.kernels.spatial.sphere import RADIUS, unit_vectors
 from rivermouth.kernels.stream_join.times import TimeBounds
@@ -193,7 +200,7 @@ def _join(
 ) -> tuple[int, int, int]:  # fmt: skip
     """Fill the buffers from query `q` on: where it stopped, how many pairs, how many tested."""
     dims = position.shape[1]
-    far, near = reach(limit, dims), core(limit, dims)
+    far, near = outer_bound(limit, dims), inner_bound(limit, dims)
     count, tested = 0, 0
     while q < len(x) and count < most:
         earliest, latest = max(time[q] + lower, first), min(time[q] + upper, last)
@@ -209,9 +216,9 @@ def _join(
                     while p < start[s + 1] and other_x[p] <= end:
                         tested += 1
                         if earliest <= other_time[p] <= latest:
-                            gap = apart(position, q, other, p)
+                            gap = squared_distance(position, q, other, p)
                             if gap <= far and (
-                                gap <= near or exact(xy, q, other_xy, p, dims) <= limit
+                                gap <= near or distance(xy, q, other_xy, p, dims) <= limit
                             ):
                                 buffers[0, count], buffers[1, count] = q, p
                                 count += 1

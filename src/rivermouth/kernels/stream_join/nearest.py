@@ -47,10 +47,10 @@ def nearest(probe: RowBlock, build: RowBlock, bounds: TimeBounds) -> Neighbours:
     if probe.keys:
         index = key_index.build(build.keys)
         groups = index.lookup(probe.keys), index.group
-    if probe.places.are_points and build.places.are_points:
+    if probe.places.is_points and build.places.is_points:
         among = Among(probe.times, groups[0], build.times, groups[1], *bounds)
         xy = probe.places.xy
-        return Neighbours(*build.tree.nearest_among(*xy, spatial.k, spatial.limit, among))
+        return Neighbours(*build.tree.nearest(*xy, spatial.k, spatial.limit, among))
     return _of_shapes(probe, build, groups, spatial, bounds)
 
 
@@ -74,7 +74,7 @@ def _of_shapes(
     bounds: TimeBounds,
 ) -> Neighbours:
     """Circles around each row, twice as wide in each round, until they contain enough rows."""
-    shapes, others = probe.places.as_shapes, build.places.as_shapes
+    shapes, others = probe.places.shapes, build.places.shapes
     tree = shapely.STRtree(others)
     if spatial.limit is not None:
         farthest = reach = spatial.limit

@@ -207,7 +207,7 @@ class StreamJoinRouter:
         if block.keys:
             reasons[missing(block.keys)] = NO_KEY
         if side.geometry is not None:
-            reasons[~block.places.ok] = NO_PLACE
+            reasons[~block.places.valid] = NO_PLACE
         reasons[block.times > now + self._max_future] = FUTURE
         reasons[block.rows.column(side.time).is_null().to_numpy(zero_copy_only=False)] = NO_TIME
         return reasons

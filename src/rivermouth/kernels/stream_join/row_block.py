@@ -13,11 +13,11 @@ import shapely
 from rivermouth.kernels.keys import row_hash
 from rivermouth.kernels.keys.values import whole
 from rivermouth.kernels.spatial import kdtree
-from rivermouth.kernels.spatial.geometry import Bools, Floats, Places
+from rivermouth.kernels.spatial.geometry import Bools, Floats, Geometries
 from rivermouth.kernels.spatial.sphere import unit_vectors
 from rivermouth.kernels.stream_join import band_join
 from rivermouth.kernels.stream_join.query import StreamJoin
-from rivermouth.kernels.table_join import by_place
+from rivermouth.kernels.table_join import by_geometry
 from rivermouth.kernels.table_join.matching import Matcher, prepare
 from rivermouth.spec.conditions import DWithin, Nearest, named
 
@@ -66,13 +66,13 @@ class RowBlock:
         return int(self.times.max())
 
     @cached_property
-    def places(self) -> Places:
+    def places(self) -> Geometries:
         """The rows' geometries in the form that the condition needs."""
         spatial, geometry = self.join.spatial, self._side.geometry
         assert spatial is not None
         assert geometry is not None
         columns = {name: self.rows.column(name) for name in named(geometry)}
-        return by_place.needed(spatial, columns, geometry, self.join.srid)
+        return by_geometry.geometries_for(spatial, columns, geometry, self.join.srid)
 
     @cached_property
     def boxes(self) -> Floats:
@@ -86,9 +86,9 @@ class RowBlock:
         if isinstance(spatial, (DWithin, Nearest)) and spatial.metric == "sphere":
             corner = unit_vectors(*places.xy)
             return np.column_stack([corner, corner])
-        if places.are_points:
+        if places.is_points:
             return np.column_stack([*places.xy, *places.xy])
-        return np.asarray(shapely.bounds(places.as_shapes))
+        return np.asarray(shapely.bounds(places.shapes))
 
     @cached_property
     def keys(self) -> list[pa.Array]:
@@ -122,7 +122,7 @@ class RowBlock:
         """An index of the rows, probed by the other side's."""
         keys, spatial = self.join.condition(probe=1 - self.side)
         columns = self.columns
-        index = "tree" if spatial is not None else None
+        index = "strtree" if spatial is not None else None
         made = prepare(spatial, columns, where="stream", keys=keys, index=index)
         return Matcher(keys, spatial, columns, made, srid=self.join.srid)
 

@@ -56,7 +56,7 @@ def prepare(
 
 
 class RangeMatcher:
-    """A range over one table, ready to be asked batch by batch.
+    """A range over one table, to be probed batch by batch.
 
     Parameters
     ----------
@@ -85,10 +85,10 @@ class RangeMatcher:
         else:
             place, usable = self._axis.moments(column)
             found = self._index.asof(_only(group, usable), place)
-        return Pairs(*found, troubles=troubles(self._span, left))
+        return Pairs(*found, reject_counts=reject_counts(self._span, left))
 
 
-def troubles(span: Range, left: Columns) -> dict[str, int]:
+def reject_counts(span: Range, left: Columns) -> dict[str, int]:
     """How many records have a value that is null or NaN, and so in no range."""
     count = int(np.count_nonzero(missing([left[span.left]])))
     return {"null_value": count} if count else {}

@@ -1,8 +1,8 @@
 """Which rows belong together: a condition, a table's columns and an index give pairs of rows.
 
 An index is made once (`prepare`), kept as named arrays, and opened by each worker (`Matcher`).
-It has a part for the condition's keys (see `key_index`) and one for its spatial condition or its
-range (see `by_place` and `by_range`); its kind is the latter's, or "keys" where there is neither.
+It has a part for the condition's keys (see `key_index`) and one for its spatial condition or range
+(see `by_geometry` and `by_range`); its kind is the latter's, or "keys" where there is neither.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import numpy as np
 
 from rivermouth.errors import PlanError
 from rivermouth.kernels.keys import key_index
-from rivermouth.kernels.table_join import by_place, by_range
-from rivermouth.kernels.table_join.by_place import PlaceMatcher
+from rivermouth.kernels.table_join import by_geometry, by_range
+from rivermouth.kernels.table_join.by_geometry import SpatialMatcher
 from rivermouth.kernels.table_join.by_range import RangeMatcher
 from rivermouth.kernels.table_join.pairs import Columns, Index, Pairs, part
 from rivermouth.spec.conditions import Keys, Range, Spatial
@@ -47,7 +47,7 @@ def prepare(
     known = key_index.build([columns[name] for _, name in keys.pairs]) if keys is not None else None
     kept = part("keys", known.arrays()) if known else {}
     if spatial is not None:
-        kind, arrays = by_place.prepare(spatial, columns, where=where, index=index)
+        kind, arrays = by_geometry.prepare(spatial, columns, where=where, index=index)
         return Index(kind, kept | part("spatial", arrays))
     if span is not None:
         kind, arrays = by_range.prepare(span, columns, known, where=where, index=index)
@@ -63,7 +63,7 @@ def prepare(
 
 
 class Matcher:
-    """A condition over one table, ready to be asked batch by batch.
+    """A condition over one table, to be probed batch by batch.
 
     Parameters
     ----------
@@ -89,13 +89,13 @@ class Matcher:
     ) -> None:
         self._on_keys = keys
         self._keys: key_index.KeyIndex | None = None
-        self._search: PlaceMatcher | RangeMatcher | None = None
+        self._search: SpatialMatcher | RangeMatcher | None = None
         if keys is not None:
             kinds = [table[name].type for _, name in keys.pairs]
             self._keys = key_index.from_arrays(index.part("keys"), kinds)
         if spatial is not None:
-            self._search = PlaceMatcher(
-                spatial, table, index.kind, index.part("spatial"), known=self._keys, srid=srid
+            self._search = SpatialMatcher(
+                spatial, table, index.kind, index.part("spatial"), keys=self._keys, srid=srid
             )
         elif span is not None:
             self._search = RangeMatcher(span, table[span.right], index.kind, index.part("range"))
@@ -114,11 +114,11 @@ class Matcher:
             return self._search.match(left, None)
         assert self._keys is not None
         group = self._keys.lookup([left[name] for name, _ in self._on_keys.pairs])
-        troubles = _null_keys(left, self._on_keys)
+        rejected = _null_keys(left, self._on_keys)
         if self._search is None:
-            return Pairs(*self._keys.expand(group), troubles=troubles)
+            return Pairs(*self._keys.expand(group), reject_counts=rejected)
         pairs = self._search.match(left, group)
-        return replace(pairs, troubles=troubles | pairs.troubles)
+        return replace(pairs, reject_counts=rejected | pairs.reject_counts)
 
 
 def reject_counts(
@@ -129,13 +129,13 @@ def reject_counts(
     srid: int,
     span: Range | None = None,
 ) -> dict[str, int]:
-    """How many records cannot match, by reason, where another than a `Matcher` answers."""
-    troubles = _null_keys(left, keys) if keys is not None else {}
+    """How many records cannot match, by reason, for joins that have no `Matcher`."""
+    rejected = _null_keys(left, keys) if keys is not None else {}
     if spatial is not None:
-        troubles |= by_place.asked(spatial, left, srid).troubles
+        rejected |= by_geometry.geometries_for(spatial, left, spatial.left, srid).reject_counts
     if span is not None:
-        troubles |= by_range.troubles(span, left)
-    return troubles
+        rejected |= by_range.reject_counts(span, left)
+    return rejected
 
 
 def _null_keys(left: Columns, keys: Keys) -> dict[str, int]:

@@ -18,12 +18,15 @@ Columns = Mapping[str, pa.Array]
 
 @dataclass(frozen=True)
 class Pairs:
-    """Matched rows: left row numbers in order, table row numbers, distances where asked for."""
+    """Matched rows: left row numbers in order, table row numbers, distances for `nearest`.
+
+    `reject_counts` counts the left rows that cannot match, by reason.
+    """
 
     left: Ints
     right: Ints
     distance: Floats | None = None
-    troubles: dict[str, int] = field(default_factory=dict)
+    reject_counts: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

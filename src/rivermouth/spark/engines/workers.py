@@ -102,7 +102,7 @@ class _Counts:
         self.rows_out += out.num_rows
         self.matched += int(np.count_nonzero(np.diff(pairs.left, prepend=-1)))
         self.seconds += seconds
-        self.rejected.update(pairs.troubles)
+        self.rejected.update(pairs.reject_counts)
 
 
 class _FromSnapshot:

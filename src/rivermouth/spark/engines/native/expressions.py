@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from rivermouth.kernels.spatial.cells import ANSWERS
+from rivermouth.kernels.spatial.cells import PREDICATES
 from rivermouth.kernels.spatial.orientation import FILTER, SPLITTER
 from rivermouth.kernels.spatial.sphere import RADIUS
 from rivermouth.kernels.spatial.sql_grid import MOST, PRIMES
@@ -88,7 +88,7 @@ def _radians(degrees: Sql) -> Sql:
 
 def in_polygon(candidate: Sql, x: Sql, y: Sql, predicate: str) -> Sql:
     """Whether `predicate` holds; a candidate without edges has the point inside."""
-    inside, boundary = ANSWERS[predicate]
+    inside, boundary = PREDICATES[predicate]
     verdict = f"CASE WHEN n >= {_ON_EDGE} THEN {boundary} ELSE n % 2 = 1 AND {inside} END"
     crossed = (
         f"aggregate({candidate}.edges, 0, (n, e) -> n + {_crossing('e', x, y)}, n -> {verdict})"

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812  (as everybody writes it)
 from pyspark.sql import types as t
 
 from rivermouth.errors import PlanError
-from rivermouth.kernels.spatial.cells import ANSWERS
+from rivermouth.kernels.spatial.cells import PREDICATES
 from rivermouth.spark import types
 from rivermouth.spark.engines.native.columns import (
     KINDS,
@@ -79,7 +79,7 @@ def _trouble(join: Join) -> str:
             return ""
         case Nearest():
             return "nearest has no form in Spark SQL"
-        case Topology(predicate) if predicate not in ANSWERS:
+        case Topology(predicate) if predicate not in PREDICATES:
             return f"{predicate} has no form in Spark SQL"
         case Topology() | DWithin() as place if not isinstance(place.left, Point):
             return f"the events' place is the column {place.left!r}, not rm.point"

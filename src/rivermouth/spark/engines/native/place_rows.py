@@ -17,9 +17,8 @@ import shapely
 
 from rivermouth.errors import TableInvalid
 from rivermouth.kernels.spatial import cells, sql_grid
-from rivermouth.kernels.spatial.geometry import Floats, Places, Shapes
-from rivermouth.kernels.spatial.sphere import is_on_sphere
-from rivermouth.kernels.table_join.by_place import table_places
+from rivermouth.kernels.spatial.geometry import Floats, Geometries, Shapes
+from rivermouth.kernels.table_join.by_geometry import table_geometries
 from rivermouth.kernels.table_join.matching import Columns, Index
 from rivermouth.spark.engines.native.rows import (
     Groups,
@@ -118,7 +117,7 @@ def space_of(place: Topology | DWithin) -> tuple[str, ...]:
 def _polygons(
     place: Topology, table: Columns, groups: Groups, index: Index | None, *, none: bool, where: str
 ) -> sql_grid.Polygons:
-    inside, boundary = cells.ANSWERS[place.predicate]
+    inside, boundary = cells.PREDICATES[place.predicate]
     shapes = _only_polygons(place, table, where)
     if not (inside or boundary):  # nothing is listed, and nothing is found
         shapes = np.full(len(shapes), None, dtype=object)
@@ -139,8 +138,8 @@ def _cells(shapes: Shapes) -> cells.Cells:
 
 
 def _only_polygons(place: Topology, table: Columns, where: str) -> Shapes:
-    places = table_places(table, place.right, where=where)
-    shapes = places.as_shapes
+    places = table_geometries(table, place.right, where=where)
+    shapes = places.shapes
     if not cells.can_index(shapes):
         strange = next(s for s in shapes if s is not None and not cells.can_index(np.array([s])))
         raise TableInvalid(
@@ -175,25 +174,25 @@ def _points(
     places = _only_points(place, table, where)
     group, number = groups.of_rows(len(places))
     sphere = place.metric == "sphere"
-    usable = places.ok & (group >= 0)
+    usable = places.valid & (group >= 0)
     if not usable.any():
         x, y = np.empty(0), np.empty(0)
     else:
-        x, y = places.xy
-        usable &= is_on_sphere(y) if sphere else True
-        x, y = x[usable], y[usable]
+        places = places.on_sphere() if sphere else places
+        usable &= places.valid
+        x, y = (axis[usable] for axis in places.xy)
     return sql_grid.of_points(
         x, y, number[usable], group[usable], groups.count,
         limit=place.limit, sphere=sphere, none=none,
     )  # fmt: skip
 
 
-def _only_points(place: DWithin, table: Columns, where: str) -> Places:
-    places = table_places(table, place.right, where=where)
-    if places.ok.any() and not places.are_points:
+def _only_points(place: DWithin, table: Columns, where: str) -> Geometries:
+    places = table_geometries(table, place.right, where=where)
+    if places.valid.any() and not places.is_points:
         assert not isinstance(place.right, Point)
-        kinds = shapely.get_type_id(places.as_shapes)
-        strange = places.as_shapes[np.flatnonzero(kinds > 0)[0]]
+        kinds = shapely.get_type_id(places.shapes)
+        strange = places.shapes[np.flatnonzero(kinds > 0)[0]]
         raise TableInvalid(
             where,
             f"column {place.right!r} holds a {strange.geom_type}",

@@ -13,9 +13,8 @@ import pyarrow.compute as pc
 import shapely
 
 from rivermouth.kernels.keys import key_index
-from rivermouth.kernels.spatial.geometry import Places
-from rivermouth.kernels.spatial.sphere import is_on_sphere
-from rivermouth.kernels.table_join.by_place import places_of
+from rivermouth.kernels.spatial.geometry import Geometries
+from rivermouth.kernels.table_join.by_geometry import geometries_for
 from rivermouth.spec.conditions import Parts
 from rivermouth.tables.cache.probes import columns_of
 from rivermouth.tables.sources.postgres.address import CALL
@@ -41,7 +40,7 @@ class Records:
 
 
 def records_of(
-    left: Mapping[str, pa.Array], parts: Parts, relation: Relation, *, srid: int, on_sphere: bool
+    left: Mapping[str, pa.Array], parts: Parts, relation: Relation, *, srid: int
 ) -> Records:
     """The records of `left` that can match; a place in another system than `srid` cannot."""
     equal, place, span = parts
@@ -54,9 +53,8 @@ def records_of(
         usable &= ~key_index.missing(list(probes.values()))
     places = None
     if place is not None:
-        places = places_of(left, place.left, srid=srid)
-        places = _on_sphere(places) if on_sphere else places
-        usable &= places.ok
+        places = geometries_for(place, left, place.left, srid)
+        usable &= places.valid
     records = Records(np.flatnonzero(usable))
     if places is not None:
         _add_places(records, places)
@@ -86,23 +84,12 @@ def _valid(column: pa.Array, sent: str) -> pa.Array:
     return pc.if_else(pc.match_substring_regex(column, _UUID), column, pa.scalar(None, column.type))
 
 
-def _on_sphere(places: Places) -> Places:
-    """The same places as points, those that are no points of the sphere no longer usable."""
-    x, y = (
-        places.xy
-        if places.are_points
-        # shapely gives NaN, which is no latitude, for shapes that are not points
-        else (shapely.get_x(places.as_shapes), shapely.get_y(places.as_shapes))
-    )
-    return Places(places.ok & is_on_sphere(y), x, y)
-
-
-def _add_places(records: Records, places: Places) -> None:
-    if places.are_points:
+def _add_places(records: Records, places: Geometries) -> None:
+    if places.is_points:
         for name, axis in zip("xy", places.xy, strict=True):
             records.arrays[name] = (NUMBERS["float8"](axis[records.rows]), "float8")
         return
-    shapes = places.as_shapes[records.rows]
+    shapes = places.shapes[records.rows]
     # GEOS before 3.13 fails on collections whose parts overlap, and the statement with it
     collections = shapely.get_type_id(shapes) == shapely.GeometryType.GEOMETRYCOLLECTION
     shapes[collections] = shapely.union_all(shapes[collections][:, None], axis=1)

@@ -16,7 +16,15 @@ from typing import Any
 from rivermouth.errors import ColumnError, TableInvalid
 from rivermouth.kernels.spatial.sphere import RADIUS
 from rivermouth.kernels.spatial.strtree import may_be_disjoint
-from rivermouth.spec.conditions import DWithin, Nearest, Parts, Point, Spatial, Topology
+from rivermouth.spec.conditions import (
+    DWithin,
+    Nearest,
+    Parts,
+    Point,
+    Spatial,
+    Topology,
+    is_on_sphere,
+)
 from rivermouth.tables.source import srid_of
 from rivermouth.tables.sources.postgres.address import CALL
 from rivermouth.tables.sources.postgres.catalog import GeometryColumn
@@ -87,11 +95,6 @@ class Geometry:
     def write(self, text: str) -> str:
         """`text` with the table's geometry where it says ``{plane}`` or ``{sphere}``."""
         return text.format(plane=self.plane, sphere=self.sphere)
-
-
-def is_on_sphere(place: Spatial | None) -> bool:
-    """Whether `place` is measured along great circles."""
-    return isinstance(place, (DWithin, Nearest)) and place.metric == "sphere"
 
 
 def geometry_of(place: Spatial, relation: Relation) -> Geometry:

@@ -15,7 +15,7 @@ from rivermouth.tables.sources.postgres.catalog import describe, quoted
 from rivermouth.tables.sources.postgres.driver import Connection, PostgresDriver
 from rivermouth.tables.sources.postgres.fetching import arrays_of, copied, rows_of
 from rivermouth.tables.sources.postgres.records import records_of
-from rivermouth.tables.sources.postgres.statements import geometry_of, is_on_sphere, statement
+from rivermouth.tables.sources.postgres.statements import geometry_of, statement
 from rivermouth.tables.sources.postgres.wire import batch_of_rows
 from rivermouth.tables.sources.postgres.writing import delete_rows, upsert_rows
 from rivermouth.tables.sources.sql.relation import (
@@ -96,9 +96,7 @@ class PostgresTable(SQLTable):
     ) -> Statement:
         parts = split(condition)
         srid = 0 if parts.spatial is None else geometry_of(parts.spatial, relation).srid
-        records = records_of(
-            left, parts, relation, srid=srid, on_sphere=is_on_sphere(parts.spatial)
-        )
+        records = records_of(left, parts, relation, srid=srid)
         read = [NUMBER, *columns, *([_DISTANCE] if isinstance(parts.spatial, Nearest) else [])]
         if not len(records.rows):
             return Statement("", {}, read, records)

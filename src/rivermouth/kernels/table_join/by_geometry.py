@@ -1,0 +1,283 @@
+"""Pairs by geometry: which index serves a table, how it is built, and how it is probed.
+
+========  ===========================================================  =======================
+index     for                                                          stored as
+========  ===========================================================  =======================
+cells     points against polygons                                      arrays, memory-mapped
+rtree     the same, paper C's two-level R-tree; only by name           arrays, memory-mapped
+kdtree    distances between points, plane and sphere                   arrays, memory-mapped
+strtree   everything else                                              built by each worker
+========  ===========================================================  =======================
+
+A stored index serves the probes it is made for; others (a polygon among points) go to the STRtree,
+in the same call.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import shapely
+
+from rivermouth.errors import PlanError, TableInvalid
+from rivermouth.kernels.keys import key_index
+from rivermouth.kernels.papers import rtree
+from rivermouth.kernels.spatial import cells, kdtree
+from rivermouth.kernels.spatial.geometry import Floats, Geometries, geometries_of
+from rivermouth.kernels.spatial.sphere import great_circle
+from rivermouth.kernels.spatial.strtree import StrTree, may_be_disjoint, nearest_of
+from rivermouth.kernels.table_join.pairs import Arrays, Columns, Pairs, merged, of_rows
+from rivermouth.spec.conditions import (
+    DWithin,
+    Geometry,
+    Nearest,
+    Spatial,
+    Topology,
+    is_on_sphere,
+    named,
+)
+
+Codes = npt.NDArray[np.int32]
+Ints = npt.NDArray[np.int64]
+
+#: mean rows per key up to which pairs of equal keys are made first and tested one by one
+_FEW = 16
+#: edges tested per point, in the mean, beyond which an STRtree is better than cells
+_MOST_EDGES = 400
+
+
+def geometries_for(
+    spatial: Spatial, columns: Columns, geometry: Geometry, srid: int = 0
+) -> Geometries:
+    """The geometries that `geometry` names, as `spatial` needs them of either side."""
+    column = geometries_of(columns, geometry, srid=srid)
+    return column.on_sphere() if is_on_sphere(spatial) else column
+
+
+def table_geometries(columns: Columns, geometry: Geometry, *, where: str) -> Geometries:
+    """The table's geometries; unreadable and invalid ones are an error that names them."""
+    column = geometries_of(columns, geometry)
+    counts = column.reject_counts
+    if broken := counts.get("unreadable", 0) + counts.get("invalid", 0):
+        assert isinstance(geometry, str)
+        assert column.parsed is not None
+        shapes, null = column.parsed, columns[geometry].is_null().to_numpy(zero_copy_only=False)
+        row = np.flatnonzero((shapely.is_missing(shapes) | ~shapely.is_valid(shapes)) & ~null)[0]
+        reason = "not WKB" if shapes[row] is None else shapely.is_valid_reason(shapes[row])
+        raise TableInvalid(
+            where,
+            f"{broken} geometries of column {geometry!r} are not valid",
+            there=f"the first is row {row}: {reason}",
+            todo="Repair them (shapely.make_valid, ST_MakeValid) or leave them out.",
+        )
+    return column
+
+
+def prepare(
+    spatial: Spatial, columns: Columns, *, where: str, index: str | None = None
+) -> tuple[str, Arrays]:
+    """The kind and the arrays of the index for `spatial`; `index` overrides the choice."""
+    column = table_geometries(columns, spatial.right, where=where)
+    kinds = _kinds(spatial, column)
+    if not kinds:
+        raise TableInvalid(
+            where,
+            f"column {spatial.right!r} holds shapes that are not points, but great circles are "
+            "measured between points",
+            todo="Use a column of points, or distance= in a projected plane.",
+        )
+    if index is not None and index not in kinds:
+        raise PlanError(
+            where,
+            f"index={index!r} cannot serve this condition and table",
+            there=f"{spatial} on {'points' if column.is_points else 'shapes'}",
+            todo=f"Leave index out, or use one of {list(kinds)}.",
+        )
+    kind = index or kinds[0]
+    if kind == "cells":
+        built = cells.build(column.shapes)
+        if index is None and built.mean_edges_tested() > _MOST_EDGES:
+            return "strtree", {}
+        return kind, vars(built)
+    if kind == "rtree":
+        return kind, vars(rtree.build(column.shapes))
+    if kind == "kdtree":
+        sphere = is_on_sphere(spatial)
+        column = column.on_sphere() if sphere else column
+        rows = np.flatnonzero(column.valid)
+        x, y = column.xy if len(rows) else (np.empty(0), np.empty(0))
+        return kind, vars(kdtree.build(x[rows], y[rows], rows, sphere=sphere))
+    return kind, {}
+
+
+def _kinds(spatial: Spatial, column: Geometries) -> tuple[str, ...]:
+    """The indexes that can serve `spatial` on such a table, best first."""
+    if isinstance(spatial, (DWithin, Nearest)):
+        point_kinds = ("kdtree",) if column.is_points or not column.valid.any() else ()
+        return point_kinds if is_on_sphere(spatial) else (*point_kinds, "strtree")
+    if spatial.predicate not in cells.PREDICATES or column.is_points:
+        return ("strtree",)
+    return ("cells", "strtree", "rtree") if cells.can_index(column.shapes) else ("strtree",)
+
+
+class SpatialMatcher:
+    """A spatial condition over one table, to be probed batch by batch.
+
+    Parameters
+    ----------
+    spatial
+        The spatial condition.
+    table
+        The table's columns that it names.
+    kind, arrays
+        What `prepare` made.
+    keys
+        The table's keys, where the condition has keys besides.
+    srid
+        The table's reference system, 0 where it is not known.
+    """
+
+    def __init__(
+        self,
+        spatial: Spatial,
+        table: Columns,
+        kind: str,
+        arrays: Arrays,
+        *,
+        keys: key_index.KeyIndex | None = None,
+        srid: int = 0,
+    ) -> None:
+        self._spatial, self._table, self._kind, self._arrays = spatial, table, kind, arrays
+        self._known, self._srid = keys, srid
+        self._groups: dict[int, SpatialMatcher] = {}
+
+    def match(self, left: Columns, group: Codes | None) -> Pairs:
+        """The pairs of equal `group`, if there are any, by left row, then table row or distance."""
+        probe = geometries_for(self._spatial, left, self._spatial.left, self._srid)
+        pairs = self._by_geometry(probe) if group is None else self._by_both(probe, group)
+        return replace(pairs, reject_counts=probe.reject_counts)
+
+    # -- geometries alone
+
+    def _by_geometry(self, probe: Geometries) -> Pairs:
+        """Points are looked up in the stored index, other geometries in the STRtree."""
+        if self._kind == "strtree":
+            return self._search(self._tree, probe)
+        if probe.is_points:
+            rows, (x, y) = np.flatnonzero(probe.valid), probe.xy
+            if len(rows) < len(x):
+                x, y = x[rows], y[rows]
+            return of_rows(self._search(self._index, x, y), rows)
+        is_point = probe.valid & (shapely.get_type_id(probe.shapes) == 0)
+        points, others = np.flatnonzero(is_point), np.flatnonzero(probe.valid & ~is_point)
+        x, y = shapely.get_x(probe.shapes[points]), shapely.get_y(probe.shapes[points])
+        return merged(
+            of_rows(self._search(self._index, x, y), points),
+            of_rows(self._search(self._tree, probe.take(others)), others),
+        )
+
+    def _search(self, index: Any, *probe: Any) -> Pairs:
+        """Pairs of points (x, y) from a stored index, or of a geometry column from the STRtree."""
+        match self._spatial:
+            case Topology(predicate, pattern=None):
+                return Pairs(*index.match(*probe, predicate))
+            case Topology(predicate, pattern=pattern):
+                return Pairs(*index.match(*probe, predicate, pattern))
+            case DWithin(limit=limit):
+                return Pairs(*index.within(*probe, limit))
+            case Nearest(k=k, limit=limit):
+                return Pairs(*index.nearest(*probe, k, limit))
+
+    # -- geometries and keys
+
+    def _by_both(self, probe: Geometries, group: Codes) -> Pairs:
+        """Few rows per key: pairs of equal keys, tested; many: geometries first, keys compared."""
+        many = len(self._keys.rows) > _FEW * max(1, self._keys.count)
+        if many and isinstance(self._spatial, Nearest):
+            return self._nearest_by_group(probe, group)
+        if many and not _holds_for_disjoint(self._spatial):
+            pairs = self._by_geometry(probe)
+            same = (group[pairs.left] >= 0) & (group[pairs.left] == self._keys.group[pairs.right])
+            return Pairs(pairs.left[same], pairs.right[same])
+        li, ri = self._keys.expand(np.where(probe.valid, group, key_index.NONE))
+        valid = self._geometries.valid[ri]
+        li, ri = li[valid], ri[valid]
+        if isinstance(self._spatial, Nearest):
+            distance = _distances(self._spatial.metric, probe, li, self._geometries, ri)
+            keep, distance = nearest_of(li, ri, distance, self._spatial.k, self._spatial.limit)
+            return Pairs(li[keep], ri[keep], distance)
+        keep = _holds(self._spatial, probe, li, self._geometries, ri)
+        return Pairs(li[keep], ri[keep])
+
+    def _nearest_by_group(self, probe: Geometries, group: Codes) -> Pairs:
+        """An index per key, built when the key is first probed."""
+        found = [Pairs(*(np.empty(0, np.int64),) * 2, np.empty(0))]
+        for key in np.unique(group[(group >= 0) & probe.valid]):
+            rows = np.flatnonzero((group == key) & probe.valid)
+            members = self._keys.rows[self._keys.start[key] : self._keys.start[key + 1]]
+            pairs = self._group(int(key), members)._by_geometry(probe.take(rows))
+            found.append(replace(of_rows(pairs, rows), right=members.astype(np.int64)[pairs.right]))
+        return merged(*found)
+
+    def _group(self, key: int, members: npt.NDArray[np.integer]) -> SpatialMatcher:
+        if key not in self._groups:
+            rows = pa.array(members)
+            part = {name: self._table[name].take(rows) for name in named(self._spatial.right)}
+            built = prepare(self._spatial, part, where="nearest")
+            self._groups[key] = SpatialMatcher(self._spatial, part, *built)
+        return self._groups[key]
+
+    # -- what is opened when it is first needed
+
+    @property
+    def _keys(self) -> key_index.KeyIndex:
+        assert self._known is not None
+        return self._known
+
+    @cached_property
+    def _geometries(self) -> Geometries:
+        return geometries_for(self._spatial, self._table, self._spatial.right)
+
+    @cached_property
+    def _tree(self) -> StrTree:
+        return StrTree(self._geometries.shapes)
+
+    @cached_property
+    def _index(self) -> Any:
+        types = {"cells": cells.Cells, "rtree": rtree.TwoLevelRTree, "kdtree": kdtree.KdTree}
+        return types[self._kind](**self._arrays)
+
+
+def _holds_for_disjoint(spatial: Spatial) -> bool:
+    """Whether geometries without a common point can satisfy `spatial`: no index helps then."""
+    return isinstance(spatial, Topology) and (
+        spatial.predicate == "disjoint"
+        or (spatial.pattern is not None and may_be_disjoint(spatial.pattern))
+    )
+
+
+def _holds(
+    spatial: Topology | DWithin, left: Geometries, li: Ints, right: Geometries, ri: Ints
+) -> Any:
+    """Whether each pair satisfies `spatial`, tested one by one."""
+    match spatial:
+        case Topology("relate", pattern=pattern):
+            return shapely.relate_pattern(left.shapes[li], right.shapes[ri], pattern)
+        case Topology(predicate):
+            return getattr(shapely, predicate)(left.shapes[li], right.shapes[ri])
+        case DWithin(limit=limit, metric=metric):
+            return _distances(metric, left, li, right, ri) <= limit
+
+
+def _distances(metric: str, left: Geometries, li: Ints, right: Geometries, ri: Ints) -> Floats:
+    if metric == "sphere":
+        (x, y), (other_x, other_y) = left.xy, right.xy
+        pairs = zip(x[li], y[li], other_x[ri], other_y[ri], strict=True)
+        return np.fromiter((great_circle(*pair) for pair in pairs), float, len(li))
+    distances: Floats = shapely.distance(left.shapes[li], right.shapes[ri])
+    return distances

@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -26,9 +26,10 @@ if TYPE_CHECKING:
 SEED = 20080203
 ROWS_OF_A_ROAD = 512
 DAY, REACH = 86_400, 600  #: seconds
+Index = Literal["sorted", "skiplist", "ideal_skiplist"]
 
 
-def compared(live: DataFrame, history: Any, *, index: str | None = None) -> DataFrame:
+def compared(live: DataFrame, history: Any, *, index: Index | None = None) -> DataFrame:
     """Each report with every row of history of its road and its time of day.
 
     Parameters

@@ -58,6 +58,7 @@ def test_turns_have_their_delay_stopping_time_and_queue(spark, tmp_path):
         queue_m=("queue_m", "sum"),
     )
     found = traffic.by_turn(traffic.delayed(spark.createDataFrame(reports), sources)).toPandas()
+    assert isinstance(found, pd.DataFrame)
     found["slice"] = found["slice"].dt.tz_localize("UTC").dt.as_unit("us")
     pd.testing.assert_frame_equal(found.set_index(["slice", "turn"]).sort_index(), expected)
 

@@ -56,12 +56,11 @@ def folder(tmp_path):
 @pytest.mark.timeout(3600)
 def test_killed_and_started_again_each_row_comes_once(folder):
     kill_and_finish(QUERY, folder, seed=1)
+    zones: dict[int, list[str | None]] = {0: ["west"], 1: ["west", "east"], 2: ["east"], 3: [None]}
     expected = sorted(
         (i, zone)
         for i in range(FILES * ROWS)
-        for zone in {0: ["west"], 1: ["west", "east"], 2: ["east"], 3: [None]}[
-            (i % 11 >= 5) + (i % 11 > 5) + (i % 11 > 9)
-        ]
+        for zone in zones[(i % 11 >= 5) + (i % 11 > 5) + (i % 11 > 9)]
     )
     found = [(row["id"], row["zone"]) for row in output(folder / "out")]
     assert sorted(found, key=str) == sorted(expected, key=str)

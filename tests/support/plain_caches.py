@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
 
 ENTRY_BYTES = 128
 
 
 class Plain:
     """Bounds and ages, common to both policies; `store` gives a key's rows and their bytes."""
+
+    held: Callable[[], list[Any]]
+    ask: Callable[[Any], None]
+    remove: Callable[[Any], None]
+    queues: Any
 
     def __init__(self, store, ttl=None, idle_ttl=None, missing_ttl=None, **bounds):
         self.store = store

@@ -15,7 +15,7 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -110,7 +110,7 @@ class City:
     def extent(self) -> Polygon:
         """The map's rectangle, in degrees."""
         x, y = degrees(np.array([0, WIDTH]), np.array([0, HEIGHT]))
-        return box(x[0], y[0], x[1], y[1])
+        return Polygon.from_bounds(x[0], y[0], x[1], y[1])
 
     def on_map(self, x: Floats, y: Floats) -> tuple[Floats, Floats]:
         """Longitude and latitude of points of the plan."""
@@ -190,8 +190,9 @@ def _plan(rng: np.random.Generator) -> dict[str, Polygon]:
     plan |= _split(south, 0, south_west, SOUTH_BANK, rng)
     plan[ISLAND] = _round(BRIDGES[0], sum(banks(BRIDGES[0])) / 2, 1.2, 0.5)
     plan[ENCLAVE] = _within(plan[AROUND])
-    plan[AROUND] -= plan[ENCLAVE]
-    return plan | {_WATER: (river | box(0, 0, COAST, HEIGHT)) - plan[ISLAND]}
+    plan[AROUND] = cast(Polygon, plan[AROUND] - plan[ENCLAVE])
+    water = (river | box(0, 0, COAST, HEIGHT)) - plan[ISLAND]
+    return plan | {_WATER: cast(Polygon, water)}
 
 
 def _split(
@@ -235,7 +236,7 @@ def _faces(areas: Iterable[Polygon]) -> npt.NDArray[np.object_]:
 
 def _face_of(faces: npt.NDArray[np.object_], area: Polygon) -> Polygon:
     (found,) = faces[shapely.contains(faces, area.representative_point())]
-    return found
+    return cast(Polygon, found)
 
 
 def _warped(shape: Polygon, warp: Warp) -> Polygon:

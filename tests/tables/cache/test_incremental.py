@@ -29,9 +29,9 @@ def wanted(source, on, left, columns=("v",)):
 
 
 def cache_for(source, on, left, columns=("v",), asking=None, **settings):
-    settings = rm.incremental(**settings)
-    asking = asking or Asking(source.name, settings.attempts, sleep=lambda _: None)
-    return IncrementalCache(wanted(source, on, left, columns), settings, asking=asking)
+    cache = rm.incremental(**settings)
+    asking = asking or Asking(source.name, cache.attempts, sleep=lambda _: None)
+    return IncrementalCache(wanted(source, on, left, columns), cache, asking=asking)
 
 
 def joined(batch, rows, how, columns=("v",)):

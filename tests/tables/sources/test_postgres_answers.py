@@ -4,6 +4,7 @@ import contextlib
 import datetime as dt
 import re
 from decimal import Decimal
+from typing import Any
 
 import numpy as np
 import psycopg
@@ -391,7 +392,7 @@ def test_records_that_are_not_points_match_nothing_on_the_sphere(ports):
 
 # -- keys
 
-KEYS = {
+KEYS: dict[str, tuple[pa.DataType, list[Any]]] = {
     "bool": (pa.bool_(), [True, False, None]),
     "int2": (pa.int64(), [1, -5, None, 2**40]),
     "int4": (pa.int8(), [1, -5, None]),

@@ -149,7 +149,7 @@ def _holds(event: Row, row: Row, spatial: Topology | DWithin) -> bool:
     if left is None or right is None:
         return False
     if isinstance(spatial, Topology):
-        if spatial.predicate == "relate":
+        if spatial.pattern is not None:
             return bool(shapely.relate_pattern(left, right, spatial.pattern))
         return bool(getattr(shapely, spatial.predicate)(left, right))
     if metric == "sphere":
@@ -173,11 +173,11 @@ def _nearest(event: Row, rows: Sequence[Row], spatial: Nearest) -> list[Match]:
     return sorted(near, key=lambda match: match[1])[: spatial.k]  # stable: ties as in the table
 
 
-def shape_of(row: Row, geometry: Geometry, metric: Metric) -> shapely.Geometry | None:
+def shape_of(row: Row, geometry: Geometry, metric: Metric) -> Any:
     """The shape that `row` has in `geometry`, or None where it has none that can match."""
     if isinstance(geometry, Point):
         x, y = row[geometry.x], row[geometry.y]
-        shape = None if x is None or y is None else shapely.Point(float(x), float(y))
+        shape: Any = None if x is None or y is None else shapely.Point(float(x), float(y))
     else:
         shape = _shape(row[geometry])
     if shape is None or shape.is_empty or not _is_finite(shape) or not shape.is_valid:
@@ -192,7 +192,7 @@ def shape_of(row: Row, geometry: Geometry, metric: Metric) -> shapely.Geometry |
     return shapely.Point(0 if abs(shape.y) == 90 else lon, shape.y)
 
 
-def _shape(value: bytes | Mapping[str, Any] | None) -> shapely.Geometry | None:
+def _shape(value: bytes | Mapping[str, Any] | None) -> Any:
     wkb = value["wkb"] if isinstance(value, Mapping) else value
     with np.errstate(invalid="ignore"):  # a NaN in it is no news
         return shapely.from_wkb(wkb, on_invalid="ignore")

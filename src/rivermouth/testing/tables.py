@@ -23,7 +23,7 @@ from pyarrow.types import (
 
 from rivermouth.errors import ColumnError, PlanError
 from rivermouth.spark import types
-from rivermouth.spark.runtime.pickling import arrived
+from rivermouth.spark.runtime.pickling import pickle_roundtrip
 from rivermouth.spec.conditions import Condition, asof, between, keys
 from rivermouth.tables.source import Queryable, Source, srid_of
 from rivermouth.testing import oracle
@@ -129,7 +129,7 @@ def _about(table: Source, secrets: Sequence[str]) -> Iterator[str]:
             yield f"{what} is {text!r}, not a text"
         if getattr(table, what) != text:
             yield f"{what} is another one each time"
-    copy = arrived(table)
+    copy = pickle_roundtrip(table)
     if copy.identity != table.identity:
         yield f"pickled, its identity changes from {table.identity!r} to {copy.identity!r}"
     if copy != table or hash(copy) != hash(table):

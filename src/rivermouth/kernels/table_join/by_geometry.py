@@ -266,7 +266,7 @@ def _holds(
 ) -> Any:
     """Whether each pair satisfies `spatial`, tested one by one."""
     match spatial:
-        case Topology("relate", pattern=pattern):
+        case Topology(pattern=str(pattern)):
             return shapely.relate_pattern(left.shapes[li], right.shapes[ri], pattern)
         case Topology(predicate):
             return getattr(shapely, predicate)(left.shapes[li], right.shapes[ri])

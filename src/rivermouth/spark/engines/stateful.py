@@ -44,7 +44,7 @@ from rivermouth.kernels.state.bucketing import (
 )
 from rivermouth.kernels.state.pair_encoding import is_encoded, unpacked
 from rivermouth.spark.engines import stateless
-from rivermouth.spark.runtime.freeze_gc import settle
+from rivermouth.spark.runtime.freeze_gc import freeze_gc
 from rivermouth.spark.runtime.session import ROCKSDB
 
 #: raised when the header of a bucket's state changes its form
@@ -176,7 +176,7 @@ def _packed(source: Input, number: int, buckets: int) -> DataFrame:
         for batch in batches:
             yield from _rows(packer.add(router.route(batch, _now())), keys)
         yield from _rows(packer.end(router.note()), keys)
-        settle()
+        freeze_gc()
 
     return source.frame.mapInArrow(work, _PACKED)
 
@@ -198,7 +198,7 @@ def _unpack(arrow: pa.Schema) -> Callable[..., Iterator[pa.RecordBatch]]:
         for batch in batches:
             for message in batch.column("rows"):
                 yield from unpacked(decode(message.as_buffer())[0], arrow)
-        settle()
+        freeze_gc()
 
     return work
 
@@ -238,7 +238,7 @@ class _StatefulBuckets(StatefulProcessor):
 
     def close(self) -> None:
         """Spark closes what is open; the task is over."""
-        settle()
+        freeze_gc()
 
     def _process(self, key: Any, messages: Iterable[bytes]) -> Iterator[pd.DataFrame]:
         bucket, operator = self._numbers[int(key[0])], self._operator

@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  (as everybody writes it)
 from pyspark.sql import types as t
 
-from rivermouth.spark.runtime.freeze_gc import settle
+from rivermouth.spark.runtime.freeze_gc import freeze_gc
 
 CARRIER = "_rivermouth"
 #: what our names in ``observedMetrics`` start with, and the field that holds the reports
@@ -66,7 +66,7 @@ def run(
         if last is not None:
             nulls = [pa.nulls(1, column.type) for column in last.columns]
             yield _with_carrier(nulls, pa.array([json.dumps(step.report())]), last)
-        settle()
+        freeze_gc()
 
     observed_as = report_name(name)
     _remember(observed_as, about)

@@ -8,7 +8,7 @@ import sys
 _known = 0  # modules that were loaded when it last settled
 
 
-def settle() -> None:
+def freeze_gc() -> None:
     """Take what this worker has loaded so far out of the garbage collector's sight.
 
     Spark keeps a Python worker for further tasks and, after each, collects garbage in full. Over

@@ -9,7 +9,7 @@ from pyspark import cloudpickle
 T = TypeVar("T")
 
 
-def arrived(value: T) -> T:
+def pickle_roundtrip(value: T) -> T:
     """`value` as a worker gets it; raises what Spark would where it cannot travel."""
     copy: T = cloudpickle.loads(cloudpickle.dumps(value))  # type: ignore[no-untyped-call]
     return copy

@@ -8,12 +8,12 @@ import numpy as np
 import pyarrow as pa
 
 import rivermouth as rm
-from rivermouth.kernels.skew.salting import SaltingContext, SaltSchedule
 from rivermouth.kernels.state.bucketing import Packer, Routed, arrivals
 from rivermouth.kernels.state.pair_encoding import unpacked
 from rivermouth.kernels.stream_join.processor import StreamJoinProcessor
 from rivermouth.kernels.stream_join.query import StreamJoin
 from rivermouth.kernels.stream_join.routing import StreamJoinRouter, plan_routing
+from rivermouth.kernels.stream_join.salting import SaltingContext, SaltSchedule
 from rivermouth.kernels.stream_join.times import Interval, Windows
 from rivermouth.spec.conditions import Nearest, split
 from rivermouth.spec.durations import microseconds

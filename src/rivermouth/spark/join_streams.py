@@ -6,10 +6,10 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from rivermouth.errors import ConditionError, DefinitionError
-from rivermouth.kernels.skew.salting import SaltingContext
 from rivermouth.kernels.stream_join.processor import FORMAT, StreamJoinProcessor
 from rivermouth.kernels.stream_join.query import StreamJoin
 from rivermouth.kernels.stream_join.routing import Routing, StreamJoinRouter, plan_routing
+from rivermouth.kernels.stream_join.salting import SaltingContext
 from rivermouth.kernels.stream_join.times import Interval, Windows
 from rivermouth.spark.engines.stateful import Input, Operator, batch_number, bucket_count, run
 from rivermouth.spark.validation.join_streams import Checked, How, Late, Lateness, Times, check

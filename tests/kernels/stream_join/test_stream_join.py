@@ -25,8 +25,8 @@ from tests.support.stream_joins import (
 )
 
 import rivermouth as rm
-from rivermouth.kernels.skew.salting import SkewTracker
 from rivermouth.kernels.stream_join import output_buffer
+from rivermouth.kernels.stream_join.salting import SkewTracker
 from rivermouth.spec.windows import sliding, tumbling
 from rivermouth.testing import assert_same_rows
 from rivermouth.testing.stream_joins import join_interval, join_window

@@ -3,7 +3,7 @@
 import pytest
 
 from rivermouth.errors import TableUnavailable
-from rivermouth.kernels.skew.salting import SaltChange, SaltSchedule
+from rivermouth.kernels.stream_join.salting import SaltChange, SaltSchedule
 from rivermouth.tables.skew.salting_store import SaltingStore
 
 ONE, OTHER = SaltChange(0, 100, 4, 3), SaltChange(1 << 33, 100, 2, 7)

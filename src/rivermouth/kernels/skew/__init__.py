@@ -1,1 +1,1 @@
-"""Skew: hotspot routing rules for table joins, salting of skewed cells for stream joins."""
+"""Hotspot routing of events that meet a table: load, samples of keys, ranges of even load."""

@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rivermouth.kernels.keys.dictionaries import mix
-from rivermouth.kernels.skew.salting import SaltSchedule, home_buckets, most_salts
 from rivermouth.kernels.spatial.geometry import Floats
+from rivermouth.kernels.stream_join.salting import SaltSchedule, home_buckets, most_salts
 
 Buckets = npt.NDArray[np.int32]
 Ints = npt.NDArray[np.int64]

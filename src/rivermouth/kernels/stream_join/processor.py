@@ -18,7 +18,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rivermouth.errors import StateError
-from rivermouth.kernels.skew.salting import SaltingContext, SkewTracker
 from rivermouth.kernels.state import watermark
 from rivermouth.kernels.state.bucketing import REASON, Arrivals
 from rivermouth.kernels.state.watermark import Watermarks
@@ -34,6 +33,7 @@ from rivermouth.kernels.stream_join.routing import (
     replica_bounds,
 )
 from rivermouth.kernels.stream_join.row_block import RowBlock
+from rivermouth.kernels.stream_join.salting import SaltingContext, SkewTracker
 from rivermouth.kernels.stream_join.side_state import SideState, Store
 from rivermouth.kernels.stream_join.times import BEGIN, END, Windows
 

@@ -22,7 +22,6 @@ import pyarrow as pa
 
 from rivermouth.kernels.keys.dictionaries import mixed_numbers
 from rivermouth.kernels.keys.values import missing
-from rivermouth.kernels.skew.salting import SaltSchedule
 from rivermouth.kernels.spatial.distance import SLACK, TINY, chord
 from rivermouth.kernels.spatial.geometry import Floats
 from rivermouth.kernels.spatial.sphere import RADIUS
@@ -30,6 +29,7 @@ from rivermouth.kernels.state.bucketing import REASON, Routed
 from rivermouth.kernels.stream_join.grid import Buckets, Grid
 from rivermouth.kernels.stream_join.query import LEFT, RIGHT, StreamJoin
 from rivermouth.kernels.stream_join.row_block import RowBlock
+from rivermouth.kernels.stream_join.salting import SaltSchedule
 from rivermouth.kernels.stream_join.times import TimeBounds
 from rivermouth.spec.conditions import DWithin, Nearest, Point
 

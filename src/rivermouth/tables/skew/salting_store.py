@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow.fs
 
 from rivermouth.errors import TableUnavailable
-from rivermouth.kernels.skew.salting import SaltChange, SaltSchedule
+from rivermouth.kernels.stream_join.salting import SaltChange, SaltSchedule
 from rivermouth.tables.files import read_json, write_json
 
 _FILE = re.compile(r"bucket-([0-9]+)\.json")

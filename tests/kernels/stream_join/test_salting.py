@@ -12,7 +12,12 @@ from tests.support.stream_joins import SECOND, in_disorder, interval, left, near
 
 import rivermouth as rm
 from rivermouth.errors import StateError
-from rivermouth.kernels.skew.salting import SaltChange, SaltingContext, SaltSchedule, SkewTracker
+from rivermouth.kernels.stream_join.salting import (
+    SaltChange,
+    SaltingContext,
+    SaltSchedule,
+    SkewTracker,
+)
 from rivermouth.kernels.stream_join.times import TimeBounds
 from rivermouth.testing import assert_same_rows
 

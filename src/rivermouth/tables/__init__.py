@@ -68,6 +68,27 @@ def _needs(package: str, *, call: str, extra: str) -> Iterator[None]:
         ) from error
 
 
+def _ogr(name: str, path: str | os.PathLike[str], layer: str | None, where: Where | None) -> Any:
+    """A table of the class `name`, which GDAL reads."""
+    from rivermouth.spec.filters import filter_of
+    from rivermouth.tables.files import located
+
+    call = f"tables.{name.lower()}"
+    with _needs("pyogrio", call=call, extra="ogr"):
+        from rivermouth.tables.sources import ogr
+    return getattr(ogr, name)(located(path), layer, filter_of(where, at=call))
+
+
+def _limits(
+    call: str, connect: Duration | None, statement: Duration | None
+) -> Iterator[float | None]:
+    """The two timeouts of a server in seconds."""
+    from rivermouth.spec.durations import positive_seconds
+
+    yield positive_seconds(connect, where=f"{call}(connect_timeout=)")
+    yield positive_seconds(statement, where=f"{call}(statement_timeout=)")
+
+
 def flatgeobuf(path: str | os.PathLike[str], *, where: Where | None = None) -> FlatGeobuf:
     """The rows of a FlatGeobuf file, in the file's order; needs the extra ``ogr``.
 
@@ -86,12 +107,8 @@ def flatgeobuf(path: str | os.PathLike[str], *, where: Where | None = None) -> F
     >>> flatgeobuf("/data/zones.fgb")
     FlatGeobuf('/data/zones.fgb')
     """
-    from rivermouth.spec.filters import filter_of
-    from rivermouth.tables.files import located
-
-    with _needs("pyogrio", call="tables.flatgeobuf", extra="ogr"):
-        from rivermouth.tables.sources.ogr import FlatGeobuf
-    return FlatGeobuf(located(path), where=filter_of(where, at="tables.flatgeobuf"))
+    made: FlatGeobuf = _ogr("FlatGeobuf", path, None, where)
+    return made
 
 
 def frame(df: Any) -> FrameTable:
@@ -155,12 +172,8 @@ def geopackage(
     >>> geopackage("/data/city.gpkg", layer="zones", where=("level", ">=", 3))
     GeoPackage('/data/city.gpkg#zones' where level >= 3)
     """
-    from rivermouth.spec.filters import filter_of
-    from rivermouth.tables.files import located
-
-    with _needs("pyogrio", call="tables.geopackage", extra="ogr"):
-        from rivermouth.tables.sources.ogr import GeoPackage
-    return GeoPackage(located(path), layer, filter_of(where, at="tables.geopackage"))
+    made: GeoPackage = _ogr("GeoPackage", path, layer, where)
+    return made
 
 
 def mysql(
@@ -200,18 +213,13 @@ def mysql(
     >>> mysql("mysql://ann:secret@db.example/city", "zones", where=("level", ">=", 3))
     MySQLTable('zones' of ann@db.example:3306/city where level >= 3)
     """
-    from rivermouth.spec.durations import positive_seconds
     from rivermouth.spec.filters import filter_of
 
     with _needs("PyMySQL", call="tables.mysql", extra="mysql"):
         from rivermouth.tables.sources.mysql.address import MySQLAddress
         from rivermouth.tables.sources.mysql.table import MySQLTable
-    address = MySQLAddress(
-        url,
-        positive_seconds(connect_timeout, where="tables.mysql(connect_timeout=)"),
-        positive_seconds(statement_timeout, where="tables.mysql(statement_timeout=)"),
-    )
-    return MySQLTable(address, table, filter_of(where, at="tables.mysql"))
+    limits = _limits("tables.mysql", connect_timeout, statement_timeout)
+    return MySQLTable(MySQLAddress(url, *limits), table, filter_of(where, at="tables.mysql"))
 
 
 def parquet(
@@ -297,18 +305,15 @@ def postgres(
     >>> postgres("postgresql://ann:secret@db.example/city", "public.zones")
     PostgresTable('public.zones' of ann@db.example:5432/city)
     """
-    from rivermouth.spec.durations import positive_seconds
     from rivermouth.spec.filters import filter_of
 
     with _needs("psycopg", call="tables.postgres", extra="postgres"):
         from rivermouth.tables.sources.postgres.address import PostgresAddress
         from rivermouth.tables.sources.postgres.table import PostgresTable
-    address = PostgresAddress(
-        url,
-        positive_seconds(connect_timeout, where="tables.postgres(connect_timeout=)"),
-        positive_seconds(statement_timeout, where="tables.postgres(statement_timeout=)"),
+    limits = _limits("tables.postgres", connect_timeout, statement_timeout)
+    return PostgresTable(
+        PostgresAddress(url, *limits), table, filter_of(where, at="tables.postgres")
     )
-    return PostgresTable(address, table, filter_of(where, at="tables.postgres"))
 
 
 def shapefile(path: str | os.PathLike[str], *, where: Where | None = None) -> Shapefile:
@@ -331,12 +336,8 @@ def shapefile(path: str | os.PathLike[str], *, where: Where | None = None) -> Sh
     >>> shapefile("/data/zones.shp")
     Shapefile('/data/zones.shp')
     """
-    from rivermouth.spec.filters import filter_of
-    from rivermouth.tables.files import located
-
-    with _needs("pyogrio", call="tables.shapefile", extra="ogr"):
-        from rivermouth.tables.sources.ogr import Shapefile
-    return Shapefile(located(path), where=filter_of(where, at="tables.shapefile"))
+    made: Shapefile = _ogr("Shapefile", path, None, where)
+    return made
 
 
 def sqlite(

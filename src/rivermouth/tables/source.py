@@ -1,4 +1,4 @@
-"""Where dimension rows come from: what a table must be able to say and do."""
+"""What a table must offer: the protocols, and how geometry columns are marked."""
 
 from __future__ import annotations
 
@@ -27,37 +27,32 @@ class Source(Protocol):
     @property
     def name(self) -> str:
         """Short, for messages and metrics, as in ``districts.geojson`` or ``public.zones``."""
-        ...
 
     @property
     def identity(self) -> str:
         """Text that tells this table from every other, the same each time, without secrets."""
-        ...
 
     def schema(self) -> pa.Schema:
         """The columns and their types; a geometry column is made by `geometry_field`."""
-        ...
 
     def read(self, columns: Sequence[str]) -> pa.Table:
         """All rows in the table's order, these columns only, geometry as WKB."""
-        ...
 
 
 @runtime_checkable
 class Scanning(Source, Protocol):
-    """A table that can be read piece by piece, so that nobody holds the whole of it."""
+    """A table that is read in batches, so that nobody holds the whole of it."""
 
     def scan(self, columns: Sequence[str], use: Callable[[Iterator[pa.RecordBatch]], T]) -> T:
         """What `use` makes of all rows in the table's order, these columns only.
 
         `use` is called while the table is open. Where a connection is lost it may be called once
-        more, and then begins anew.
+        more, and then begins again.
         """
-        ...
 
 
 def scan(source: Source, columns: Sequence[str], use: Callable[[Iterator[pa.RecordBatch]], T]) -> T:
-    """What `use` makes of a table's rows: piece by piece where it can be read so, or at once."""
+    """What `use` makes of a table's rows: in batches where it can be read so, or at once."""
     if isinstance(source, Scanning):
         return source.scan(columns, use)
     return use(iter(source.read(columns).to_batches()))
@@ -75,7 +70,6 @@ class Queryable(Source, Protocol):
         `left` holds the records' columns that the condition names. Gives the record's number
         for each row, and the rows with these columns; for `nearest` a last one, of distances.
         """
-        ...
 
 
 @runtime_checkable
@@ -85,13 +79,11 @@ class Upserting(Protocol):
     def upsert(self, rows: pa.Table, *, keys: Sequence[str], order: Sequence[str]) -> None:
         """Write rows over those with the same keys, unless these come later by `order`.
 
-        The table is made if it is not there. All rows are written or none.
+        The table is created if it does not exist. All rows are written or none.
         """
-        ...
 
     def delete(self, keys: pa.Table) -> None:
         """Remove the rows with these keys."""
-        ...
 
 
 def geometry_field(name: str, srid: int = 0) -> pa.Field:

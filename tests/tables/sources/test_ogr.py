@@ -392,6 +392,7 @@ def test_one_of_several_shapefiles_must_be_named(tmp_path):
 
 def test_pyogrio_is_asked_for_by_name(ogr, monkeypatch):
     monkeypatch.delitem(sys.modules, "rivermouth.tables.sources.ogr", raising=False)
+    monkeypatch.delattr("rivermouth.tables.sources.ogr", raising=False)
     monkeypatch.setitem(sys.modules, "pyogrio", None)
     with pytest.raises(SessionError) as caught:
         ogr.table()

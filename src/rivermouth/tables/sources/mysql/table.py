@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,13 +22,13 @@ from rivermouth.tables.sources.mysql.types import bound, json_values, typed
 from rivermouth.tables.sources.sql import statements
 from rivermouth.tables.sources.sql.relation import (
     NUMBER,
-    Column,
+    Columns,
     Dialect,
     Relation,
     parts_of,
     probe_types,
 )
-from rivermouth.tables.sources.sql.table import Batches, SQLTable, Statement, batches
+from rivermouth.tables.sources.sql.table import Batches, Left, SQLTable, Statement, batches
 
 _SRID_SIZE = 4  # bytes before the WKB of a geometry
 
@@ -51,11 +50,7 @@ class MySQLTable(SQLTable):
         return describe(connection, self.table, self.address.settings["database"])
 
     def _statement(
-        self,
-        relation: Relation,
-        condition: Condition,
-        columns: Sequence[Column],
-        left: Mapping[str, pa.Array],
+        self, relation: Relation, condition: Condition, columns: Columns, left: Left
     ) -> Statement:
         """The records are sent as one JSON text, without those that cannot match."""
         equal, span = answerable(condition, where=self.call)

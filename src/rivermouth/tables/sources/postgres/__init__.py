@@ -1,1 +1,1 @@
-"""Tables in PostgreSQL, with PostGIS's geometries, read whole or asked to answer."""
+"""Tables in PostgreSQL, with PostGIS's geometries."""

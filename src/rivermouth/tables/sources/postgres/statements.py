@@ -29,7 +29,7 @@ from rivermouth.tables.source import srid_of
 from rivermouth.tables.sources.postgres.address import CALL
 from rivermouth.tables.sources.postgres.catalog import GeometryColumn
 from rivermouth.tables.sources.postgres.records import Records
-from rivermouth.tables.sources.sql.relation import Column, Relation
+from rivermouth.tables.sources.sql.relation import Column, Columns, Relation
 from rivermouth.tables.sources.sql.statements import join, key_tests, lookup
 
 _PREDICATES = {
@@ -132,7 +132,7 @@ def _expressions(place: Spatial, relation: Relation) -> tuple[str, str, int]:
 
 
 def statement(
-    relation: Relation, parts: Parts, columns: Sequence[Column], records: Records
+    relation: Relation, parts: Parts, columns: Columns, records: Records
 ) -> tuple[str, dict[str, Any]]:
     """The statement and its parameters; gives the record's position in `records`, then `columns`.
 
@@ -192,7 +192,7 @@ def _test(place: Spatial, geometry: Geometry) -> tuple[list[str], dict[str, Any]
 
 
 def _newest(
-    relation: Relation, columns: Sequence[Column], on: Sequence[str], value: Column, records: str
+    relation: Relation, columns: Columns, on: Sequence[str], value: Column, records: str
 ) -> str:
     """Each record takes the row with the largest value, the last of several in the table's order.
 
@@ -209,9 +209,7 @@ def _newest(
     )
 
 
-def _walk(
-    relation: Relation, geometry: Geometry, columns: Sequence[Column], on: Sequence[str]
-) -> str:
+def _walk(relation: Relation, geometry: Geometry, columns: Columns, on: Sequence[str]) -> str:
     """Each table row probes the records: PostGIS prepares its shape once, not once a record.
 
     10,000 points in 16 districts of 3,000 vertices each took 0.4 s so, 14 s through the index; in
@@ -227,11 +225,7 @@ def _walk(
 
 
 def _nearest(
-    relation: Relation,
-    place: Nearest,
-    geometry: Geometry,
-    columns: Sequence[Column],
-    on: Sequence[str],
+    relation: Relation, place: Nearest, geometry: Geometry, columns: Columns, on: Sequence[str]
 ) -> str:
     """Each record takes the first `k` rows by distance, equally far ones in the table's order.
 

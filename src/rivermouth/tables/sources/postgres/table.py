@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,12 +21,13 @@ from rivermouth.tables.sources.postgres.writing import delete_rows, upsert_rows
 from rivermouth.tables.sources.sql.relation import (
     NUMBER,
     Column,
+    Columns,
     Dialect,
     Relation,
     SQLType,
     parts_of,
 )
-from rivermouth.tables.sources.sql.table import Batches, SQLTable, Statement
+from rivermouth.tables.sources.sql.table import Batches, Left, SQLTable, Statement
 
 _DISTANCE = Column(pa.field("distance", pa.float64()), "far", SQLType(pa.float64()))
 
@@ -88,11 +89,7 @@ class PostgresTable(SQLTable):
         return describe(connection, self.table)
 
     def _statement(
-        self,
-        relation: Relation,
-        condition: Condition,
-        columns: Sequence[Column],
-        left: Mapping[str, pa.Array],
+        self, relation: Relation, condition: Condition, columns: Columns, left: Left
     ) -> Statement:
         parts = split(condition)
         srid = 0 if parts.spatial is None else geometry_of(parts.spatial, relation).srid

@@ -99,6 +99,8 @@ class Column:
         return f"{near} AND {test}" if near else test
 
 
+Columns = Sequence[Column]
+
 #: the number of the record that a row belongs to, which comes before the row's columns
 NUMBER = Column(pa.field("n", pa.int64()), "n", SQLType(pa.int64()))
 

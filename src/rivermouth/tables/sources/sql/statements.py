@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from rivermouth.spec.conditions import AsOf, Between, Keys, Range
-from rivermouth.tables.sources.sql.relation import Column, Relation
+from rivermouth.tables.sources.sql.relation import Column, Columns, Relation
 
 
-def select(relation: Relation, columns: Sequence[Column]) -> str:
+def select(relation: Relation, columns: Columns) -> str:
     """Read `columns` of all rows that pass, in the table's order."""
     return (
         f"SELECT {', '.join(column.reads for column in columns)} FROM {relation.name} AS t"
@@ -27,7 +27,7 @@ def key_tests(relation: Relation, equal: Keys | None) -> list[str]:
     return [relation.columns[right].matches(f"l.key{n}") for n, (_, right) in enumerate(pairs)]
 
 
-def join(relation: Relation, columns: Sequence[Column], on: Sequence[str], records: str) -> str:
+def join(relation: Relation, columns: Columns, on: Sequence[str], records: str) -> str:
     """Read ``n``, then `columns`, of the pairs that pass, by record, then in the table's order."""
     return (
         f"SELECT {', '.join(['l.n', *(column.reads for column in columns)])}"
@@ -38,7 +38,7 @@ def join(relation: Relation, columns: Sequence[Column], on: Sequence[str], recor
 
 
 def newest(
-    relation: Relation, columns: Sequence[Column], on: Sequence[str], value: Column, records: str
+    relation: Relation, columns: Columns, on: Sequence[str], value: Column, records: str
 ) -> str:
     """Read for each record the last row of those with the largest value not above its own.
 
@@ -63,7 +63,7 @@ def newest(
 
 def lookup(
     relation: Relation,
-    columns: Sequence[Column],
+    columns: Columns,
     equal: Keys | None,
     span: Range | None,
     records: str,

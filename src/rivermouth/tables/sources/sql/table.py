@@ -18,10 +18,11 @@ from rivermouth.spec.filters import Filter
 from rivermouth.tables.source import T
 from rivermouth.tables.sources.sql import statements
 from rivermouth.tables.sources.sql.driver import Driver
-from rivermouth.tables.sources.sql.relation import Column, Dialect, Relation, filtered
+from rivermouth.tables.sources.sql.relation import Columns, Dialect, Relation, filtered
 from rivermouth.tables.sources.table import Table
 
 Batches = Generator[pa.RecordBatch, None, None]
+Left = Mapping[str, pa.Array]  # the records' columns that a condition names
 
 _ROWS = 65_536  # converted to Arrow at a time
 
@@ -35,7 +36,7 @@ class Statement(NamedTuple):
 
     text: str
     parameters: dict[str, Any]
-    columns: Sequence[Column]
+    columns: Columns
     records: Any = None
 
     @property
@@ -86,7 +87,7 @@ class SQLTable(Table):
         return self._run(work)
 
     def lookup(
-        self, condition: Condition, columns: Sequence[str], left: Mapping[str, pa.Array]
+        self, condition: Condition, columns: Sequence[str], left: Left
     ) -> tuple[npt.NDArray[np.int64], pa.Table]:
         """The rows that match each record, by one statement.
 
@@ -100,11 +101,7 @@ class SQLTable(Table):
         return self._lookup(self._describe(), condition, columns, left)
 
     def _lookup(
-        self,
-        relation: Relation,
-        condition: Condition,
-        columns: Sequence[str],
-        left: Mapping[str, pa.Array],
+        self, relation: Relation, condition: Condition, columns: Sequence[str], left: Left
     ) -> tuple[npt.NDArray[np.int64], pa.Table]:
         chosen = relation.chosen(columns, call=self.call, table=self._shown)
         statement = self._statement(relation, condition, chosen, left)
@@ -136,11 +133,7 @@ class SQLTable(Table):
 
     @abstractmethod
     def _statement(
-        self,
-        relation: Relation,
-        condition: Condition,
-        columns: Sequence[Column],
-        left: Mapping[str, pa.Array],
+        self, relation: Relation, condition: Condition, columns: Columns, left: Left
     ) -> Statement:
         """The statement that reads the record's number among those sent, then `columns`."""
 

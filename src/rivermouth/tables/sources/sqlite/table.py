@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
@@ -18,8 +17,15 @@ from rivermouth.tables.files import check_exists, short_name
 from rivermouth.tables.sources.sql import relation as sql
 from rivermouth.tables.sources.sql import statements
 from rivermouth.tables.sources.sql.driver import FAULTS, Driver
-from rivermouth.tables.sources.sql.relation import NUMBER, Column, Dialect, Relation, quoted
-from rivermouth.tables.sources.sql.table import Batches, SQLTable, Statement, batches
+from rivermouth.tables.sources.sql.relation import (
+    NUMBER,
+    Column,
+    Columns,
+    Dialect,
+    Relation,
+    quoted,
+)
+from rivermouth.tables.sources.sql.table import Batches, Left, SQLTable, Statement, batches
 from rivermouth.tables.sources.sqlite.types import bound, fits, type_of, typed
 
 _STEPS = 10_000  # of SQLite's virtual machine between two looks at the clock
@@ -140,11 +146,7 @@ class SQLiteTable(SQLTable):
         return Column(pa.field(name, type_.arrow), quoted(name), type_)
 
     def _statement(
-        self,
-        relation: Relation,
-        condition: Condition,
-        columns: Sequence[Column],
-        left: Mapping[str, pa.Array],
+        self, relation: Relation, condition: Condition, columns: Columns, left: Left
     ) -> Statement:
         equal, span = answerable(condition, where=self.call)
         probes = probes_of(left, equal, span, relation.schema, where=self.call)

@@ -48,7 +48,7 @@ def equality(result: Document) -> Cells:
     table = result["rows"][0]["table_rows"]
     lines = [
         [
-            f"`equal`, {table:,} rows",
+            f"`keys`, {table:,} rows",
             "rows a batch",
             "CPU-s per million rows",
             "to identity",

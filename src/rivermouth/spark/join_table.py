@@ -81,7 +81,7 @@ def join_table(
         The rows do not depend on it.
     plan
         "workers": Python workers, every condition. "native": compiled to Spark SQL, for points
-        in polygons, `dwithin` between points, `equal`, `between` and `asof`; runs in real-time
+        in polygons, `dwithin` between points, `keys`, `between` and `asof`; runs in real-time
         mode. None: native for ``rm.tables.frame``, else workers.
 
     Returns

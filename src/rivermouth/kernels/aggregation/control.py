@@ -1,7 +1,7 @@
 """The controller of K: how long windows wait, from what is known of delays.
 
 K = alpha * k with k the largest delay remembered. For a promised quality alpha follows the paper's
-proportional-derivative controller (method, part B 3): each settled window moves it by
+proportional-derivative controller (docs/design.md, paper B): each settled window moves it by
 Kp * err + Kd * (err - err before), err being the required coverage less the window's. What the
 paper leaves open: alpha stays in [0, 1]; k forgets; a window counts only once it has settled;
 until the first has, alpha is 1, and then starts at the delay below which the required share of

@@ -1,7 +1,7 @@
 """The required coverage: the share of a window's records that (eps, delta) needs at its close.
 
 A late record is like one that a sample did not draw, so the share follows from sampling theory;
-the formulas are those of the project's method, part B. They assume that records are late
+the formulas follow paper B (docs/design.md). They assume that records are late
 independently of each other.
 """
 

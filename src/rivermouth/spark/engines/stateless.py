@@ -1,4 +1,4 @@
-"""The stateless door: a step over Arrow batches, with its report travelling beside the rows.
+"""The stateless engine: a step over Arrow batches, with its report travelling beside the rows.
 
 A task's report leaves Python in a carrier row: one row whose data columns are null and whose
 column `CARRIER` holds the report as JSON. ``observe`` gathers the carriers into the query's

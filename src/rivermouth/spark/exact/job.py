@@ -1,4 +1,4 @@
-"""exact: the aggregation with everything wired."""
+"""rm.exact: starts the stream, its backup and its corrections."""
 
 from __future__ import annotations
 

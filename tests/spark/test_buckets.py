@@ -141,7 +141,7 @@ def test_only_the_buckets_that_events_ask_for_are_indexed(spark, tmp_path):
     pq.write_table(table, tmp_path / "table.parquet")
     asked = [3, 500, 501]
     of = murmur.buckets([pa.array(asked)], 16)
-    cache = rm.full(path=str(tmp_path / "shelf"), buckets=16)
+    cache = rm.full(path=str(tmp_path / "store"), buckets=16)
     joined = rm.join_table(
         replay(spark.createDataFrame([(n,) for n in asked], "k long")),
         rm.tables.parquet(tmp_path / "table.parquet"),
@@ -150,7 +150,7 @@ def test_only_the_buckets_that_events_ask_for_are_indexed(spark, tmp_path):
     )
     query = joined.writeStream.format("noop").trigger(availableNow=True).start()
     query.awaitTermination()
-    (version,) = (tmp_path / "shelf").glob("*/v*")
+    (version,) = (tmp_path / "store").glob("*/v*")
     made = {int(path.name) for path in version.iterdir() if re.fullmatch(r"\d{5}", path.name)}
     waiting = {int(path.stem) for path in (version / "parts").iterdir()}
     assert made == set(of.tolist())

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 import rivermouth as rm
 from rivermouth.errors import DefinitionError, PlanError
 from rivermouth.tables.files import write_json
-from rivermouth.tables.skew.routing_store import State
+from rivermouth.tables.skew.routing_store import RoutingState
 from rivermouth.testing import assert_same_rows, oracle, replay, rows
 
 pytestmark = pytest.mark.spark
@@ -131,7 +131,7 @@ def test_a_running_stream_is_balanced_from_the_second_cycle_on(spark, table, tmp
 def test_a_rule_of_many_cuts_is_followed_and_maps_do_no_harm(spark, table, tmp_path):
     partitions = 21
     cuts = np.sort(np.random.default_rng(4).integers(-(2**63), 2**63 - 1, partitions - 1))
-    rule = State(partitions, 1, tuple(cuts.tolist()), (1.0,) * len(cuts), cycle=1)
+    rule = RoutingState(partitions, 1, tuple(cuts.tolist()), (1.0,) * len(cuts), cycle=1)
     events = skewed(spark, 2000).withColumn("tags", F.create_map(F.lit("a"), F.col("id")))
     joined = rm.join_table(
         replay(events, cuts=2000), table, on=rm.keys("k"), how="left", columns=["name"],

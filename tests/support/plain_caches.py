@@ -12,7 +12,7 @@ ENTRY_BYTES = 128
 class Plain:
     """Bounds and ages, common to both policies; `store` gives a key's rows and their bytes."""
 
-    held: Callable[[], list[Any]]
+    kept: Callable[[], list[Any]]
     ask: Callable[[Any], None]
     remove: Callable[[Any], None]
     queues: Any
@@ -27,18 +27,18 @@ class Plain:
     def batch(self, keys, now):
         for key in keys:
             self.forget_if_too_old(key, now)
-        for key in set(keys) - set(self.held()):  # what is in hand stays so for the batch
+        for key in set(keys) - set(self.kept()):  # what is in memory stays so for the batch
             self.read[key] = now
         for key in keys:
             self.ask(key)
             self.used[key] = now
 
     def expire(self, now):
-        for key in self.held():
+        for key in self.kept():
             self.forget_if_too_old(key, now)
 
     def forget_if_too_old(self, key, now):
-        if key in self.held():
+        if key in self.kept():
             limit = self.ttl if self.store[key][0] else self.missing_ttl
             is_old = limit is not None and now - self.read[key] >= limit
             is_idle = self.idle_ttl is not None and now - self.used[key] >= self.idle_ttl
@@ -52,19 +52,19 @@ class Plain:
 
     def is_over(self, keys, share=1.0):
         return any(
-            held > (limit if share == 1.0 else limit - max(1, limit // 10))
-            for held, limit in zip(self.weight(keys), self.limits, strict=True)
+            used > (limit if share == 1.0 else limit - max(1, limit // 10))
+            for used, limit in zip(self.weight(keys), self.limits, strict=True)
         )
 
 
 class PlainLru(Plain):
-    """Whoever was asked for longest ago leaves."""
+    """The least recently used is evicted."""
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         self.queue = OrderedDict()
 
-    def held(self):
+    def kept(self):
         return list(self.queue)
 
     def remove(self, key):
@@ -83,17 +83,17 @@ class PlainLru(Plain):
         self.queue[key] = True
 
     def queues(self):
-        return {"small": [], "main": self.held()[::-1], "ghost": []}
+        return {"small": [], "main": self.kept()[::-1], "ghost": []}
 
 
 class PlainS3Fifo(Plain):
-    """Newcomers wait in a small queue; those asked for again go on to the main one."""
+    """New keys enter a small queue; those used again go on to the main one."""
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         self.small, self.main, self.ghost = OrderedDict(), OrderedDict(), OrderedDict()
 
-    def held(self):
+    def kept(self):
         return [*self.small, *self.main]
 
     def remove(self, key):
@@ -108,7 +108,7 @@ class PlainS3Fifo(Plain):
             self.uncacheable += 1
             return
         to_main = self.ghost.pop(key, None) is not None
-        while self.is_over([*self.held(), key]):
+        while self.is_over([*self.kept(), key]):
             self.evict()
         (self.main if to_main else self.small)[key] = 0
 

@@ -28,7 +28,7 @@ OGR = {"geopackage": "GPKG", "shapefile": "ESRI Shapefile", "flatgeobuf": "FlatG
 STORES = (*QUERYABLE, "geojson", *OGR)
 
 _SUFFIXES = {"geopackage": "gpkg", "shapefile": "shp", "flatgeobuf": "fgb"}
-_NAIVE, _DECIMAL = pa.timestamp("us"), pa.decimal128(12, 3)
+_NAIVE, _DECIMAL, _WIDE = pa.timestamp("us"), pa.decimal128(12, 3), pa.decimal128(38, 4)
 _JSON = {pa.int64(), pa.int32(), pa.float64(), pa.string(), pa.bool_()}
 _HELD = {
     "geojson": _JSON,
@@ -36,7 +36,7 @@ _HELD = {
     "flatgeobuf": {*_JSON, pa.binary(), pa.timestamp("us", "UTC")},
     "shapefile": {*_JSON, pa.date32()},
 }
-_WITHOUT = {"sqlite": {_DECIMAL, pa.timestamp("us", "UTC")}}
+_WITHOUT = {"sqlite": {_DECIMAL, _WIDE, pa.timestamp("us", "UTC")}}
 _TYPES = {
     pa.int64(): ("INTEGER", "BIGINT", "int8"),
     pa.int32(): ("INTEGER", "INT", "int4"),
@@ -52,7 +52,8 @@ _TYPES = {
     pa.date32(): ("DATE", "DATE", "date"),
     pa.timestamp("us"): ("DATETIME", "DATETIME(6)", "timestamp"),
     pa.timestamp("us", "UTC"): ("", "TIMESTAMP(6) NULL", "timestamptz"),
-    pa.decimal128(12, 3): ("", "DECIMAL(12, 3)", "numeric(12, 3)"),
+    _DECIMAL: ("", "DECIMAL(12, 3)", "numeric(12, 3)"),
+    _WIDE: ("", "DECIMAL(38, 4)", "numeric(38, 4)"),
 }
 
 

@@ -33,10 +33,11 @@ from benchmarks.harness.experiment import (
     save,
 )
 from benchmarks.harness.zipf import Ints, Zipf
-from rivermouth.kernels.cache.key_cache import Holding
+from rivermouth.kernels.cache.key_cache import KeyCache
 from rivermouth.kernels.keys.encoding import EncodedKeys, encode
 from rivermouth.spec.caches import Incremental
-from rivermouth.tables.cache.incremental import IncrementalCache, Wanted
+from rivermouth.tables.cache.fetching import LookupSpec
+from rivermouth.tables.cache.incremental import IncrementalCache
 
 RUNS = 3
 BATCH = 10_000  #: rows of an Arrow batch, Spark's default
@@ -69,22 +70,22 @@ def hit_ratios(keys: int, records: int) -> list[dict[str, Any]]:
 
 
 def _hits(stream: Ints, rows: int, policy: str) -> dict[str, Any]:
-    held, records = Holding(rows=rows, policy=policy), len(stream) // 2
-    before = _fed(held, stream[:records])["hits"]
+    cache, records = KeyCache(rows=rows, policy=policy), len(stream) // 2
+    before = _fed(cache, stream[:records])["hits"]
     start = time.process_time()
-    hits = _fed(held, stream[records:])["hits"] - before
+    hits = _fed(cache, stream[records:])["hits"] - before
     rate = records / (time.process_time() - start)
     return {"case": policy, "hit_ratio": hits / records, "lookups_per_cpu_s": rate}
 
 
-def _fed(held: Holding, stream: Ints) -> dict[str, int]:
+def _fed(cache: KeyCache, stream: Ints) -> dict[str, int]:
     """A stream through the kernel, each missing key one row."""
     for start in range(0, len(stream), BATCH):
-        batch = held.find(EncodedKeys(stream[start : start + BATCH]), 0.0)
-        ones = np.ones(len(batch.asked), np.int64)
-        held.fill(batch, count=ones, size=8 * ones, chunk=0, start=np.cumsum(ones), now=0.0)
-        held.settle(batch, 0.0)
-    return held.counts
+        batch = cache.lookup(EncodedKeys(stream[start : start + BATCH]), 0.0)
+        ones = np.ones(len(batch.missed), np.int64)
+        cache.load(batch, count=ones, size=8 * ones, chunk=0, start=np.cumsum(ones), now=0.0)
+        cache.commit(batch, 0.0)
+    return cache.counts
 
 
 def lookups(held_keys: int, records: int, runs: int) -> list[dict[str, Any]]:
@@ -98,19 +99,19 @@ def lookups(held_keys: int, records: int, runs: int) -> list[dict[str, Any]]:
     cases: dict[str, Callable[[], Measures]] = {}
     for kind, columns in kinds.items():
         for policy in POLICIES:
-            cases[f"{kind}, {policy}"] = _all_hit(Holding(rows=held_keys, policy=policy), columns)
+            cases[f"{kind}, {policy}"] = _all_hit(KeyCache(rows=held_keys, policy=policy), columns)
     cases["a number, OrderedDict"] = _ordered_dict(asked)
     return [row | {"keys": held_keys} for row in interleave(cases, runs=runs)]
 
 
-def _all_hit(held: Holding, columns: list[pa.Array]) -> Callable[[], Measures]:
+def _all_hit(cache: KeyCache, columns: list[pa.Array]) -> Callable[[], Measures]:
     def once() -> Measures:
         start = time.process_time()
         for first in range(0, len(columns[0]), BATCH):
-            batch = held.find(encode([column[first : first + BATCH] for column in columns]), 0.0)
-            ones = np.ones(len(batch.asked), np.int64)
-            held.fill(batch, count=ones, size=ones, chunk=0, start=np.cumsum(ones), now=0.0)
-            held.settle(batch, 0.0)
+            batch = cache.lookup(encode([column[first : first + BATCH] for column in columns]), 0.0)
+            ones = np.ones(len(batch.missed), np.int64)
+            cache.load(batch, count=ones, size=ones, chunk=0, start=np.cumsum(ones), now=0.0)
+            cache.commit(batch, 0.0)
         return {"lookups_per_cpu_s": len(columns[0]) / (time.process_time() - start)}
 
     return once
@@ -182,7 +183,7 @@ class Streams:
 def _cache(
     source: Any, columns: tuple[str, ...], table: pa.Schema, settings: Incremental
 ) -> IncrementalCache:
-    return IncrementalCache(Wanted(source, _ON, None, columns, _LEFT, table), settings)
+    return IncrementalCache(LookupSpec(source, _ON, None, columns, _LEFT, table), settings)
 
 
 def _through(

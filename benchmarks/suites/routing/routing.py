@@ -27,10 +27,10 @@ from benchmarks.harness.runner import Runner
 from benchmarks.harness.zipf import Ints, Zipf
 from benchmarks.suites.cache.cache import SKEWS
 from benchmarks.suites.keys import keyed
-from rivermouth.kernels.cache.key_cache import Holding
+from rivermouth.kernels.cache.key_cache import KeyCache
 from rivermouth.kernels.keys.encoding import EncodedKeys
 from rivermouth.kernels.skew.hotspots import Reservoir, Rule, load_cv
-from rivermouth.tables.skew.routing_store import KEY, Seen, State, decided
+from rivermouth.tables.skew.routing_store import KEY, RoutingState, TaskStats, next_state
 
 RUNS, PARTITIONS = 3, 6
 KEYS, CYCLE, CYCLES = 10_000_000, 100_000, 20
@@ -48,7 +48,7 @@ class Simulated:
     """A routed stream without Spark: the same decisions, taken between batches of one cycle."""
 
     def __init__(self, way: str, seed: int) -> None:
-        self._way, self._state = way, State(PARTITIONS)
+        self._way, self._state = way, RoutingState(PARTITIONS)
         self._routing = rm.by_hotspot(cycle=CYCLE, split=way != "algorithm2")
         self._random = np.random.default_rng((SEED, seed))
 
@@ -58,7 +58,7 @@ class Simulated:
         found = self._by_rule(hashed)
         if self._way != "hash":
             seen = [self._seen(part, hashed[found == part]) for part in np.unique(found)]
-            self._state = decided(self._state, seen, self._routing)
+            self._state = next_state(self._state, seen, self._routing)
         return found
 
     def _by_rule(self, hashed: Ints) -> Ints:
@@ -68,7 +68,7 @@ class Simulated:
         draw = self._random.random(len(hashed))
         return rule.partitions(pa.table({KEY: hashed}), draw).astype(np.int64)
 
-    def _seen(self, partition: int, hashed: Ints) -> Seen:
+    def _seen(self, partition: int, hashed: Ints) -> TaskStats:
         reservoir = Reservoir(
             self._routing.sample // PARTITIONS, int(self._random.integers(1 << 31))
         )
@@ -77,7 +77,7 @@ class Simulated:
         assert sample is not None
         keys = sample.keys.column(KEY).to_pylist()
         count, missed = sample.count.tolist(), sample.cost.tolist()
-        return Seen(int(partition), len(hashed), 0, 1.0, 0.0, keys, count, missed)
+        return TaskStats(int(partition), len(hashed), 0, 1.0, 0.0, keys, count, missed)
 
 
 def _mixed(keys: Ints) -> Ints:
@@ -92,11 +92,11 @@ def partitioned(z: float, keys: int, cycles: int) -> list[dict[str, Any]]:
     zipf, rows = Zipf(z, keys), []
     for way in WAYS:
         stream = Simulated(way, seed=1)
-        caches: list[Holding] = []
+        caches: list[KeyCache] = []
         spreads, hits, loads = [], 0, np.zeros(PARTITIONS)
         for cycle in range(cycles):
             if cycle == cycles // 4:  # rows that an earlier rule sent elsewhere would stay for long
-                caches = [Holding(rows=keys // 100, policy="lru") for _ in range(PARTITIONS)]
+                caches = [KeyCache(rows=keys // 100, policy="lru") for _ in range(PARTITIONS)]
             asked = zipf.draw(CYCLE, stream=cycle)
             found = stream.route(asked)
             won = [_hits(cache, asked[found == part]) for part, cache in enumerate(caches)]
@@ -129,7 +129,7 @@ def shared(z: float, keys: int, cycles: int) -> list[dict[str, Any]]:
         for name, size in (("one each", WORKERS), ("one for both", 1)):
             random = np.random.default_rng((SEED, 2))
             stream = Simulated("hash" if way == "none" else way, seed=2)
-            caches = [Holding(rows=keys // 100 // size, policy="lru") for _ in range(size)]
+            caches = [KeyCache(rows=keys // 100 // size, policy="lru") for _ in range(size)]
             hits = 0
             for cycle in range(cycles):
                 asked = zipf.draw(CYCLE, stream=cycle)
@@ -144,13 +144,13 @@ def shared(z: float, keys: int, cycles: int) -> list[dict[str, Any]]:
     return rows
 
 
-def _hits(cache: Holding, keys: Ints) -> int:
+def _hits(cache: KeyCache, keys: Ints) -> int:
     before = cache.counts["hits"]
     if len(keys):
-        batch = cache.find(EncodedKeys(keys), 0.0)
-        ones = np.ones(len(batch.asked), np.int64)
-        cache.fill(batch, count=ones, size=8 * ones, chunk=0, start=np.cumsum(ones), now=0.0)
-        cache.settle(batch, 0.0)
+        batch = cache.lookup(EncodedKeys(keys), 0.0)
+        ones = np.ones(len(batch.missed), np.int64)
+        cache.load(batch, count=ones, size=8 * ones, chunk=0, start=np.cumsum(ones), now=0.0)
+        cache.commit(batch, 0.0)
     return int(cache.counts["hits"]) - before
 
 

@@ -1,4 +1,4 @@
-"""Small whole numbers put in order by counting: two passes, whatever their order was."""
+"""The arrays that kernels take and give, and a counting sort of small numbers."""
 
 from __future__ import annotations
 
@@ -6,6 +6,10 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
+Bools = npt.NDArray[np.bool_]
+Bytes = npt.NDArray[np.uint8]
+Codes = npt.NDArray[np.int32]
+Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 
@@ -25,9 +29,9 @@ def stable_order(values: npt.NDArray[np.integer], bound: int) -> tuple[Ints, Int
         start[value + 1] += 1
     for value in range(bound):
         start[value + 1] += start[value]
-    place = start[:-1].copy()
+    at = start[:-1].copy()
     order = np.empty(len(values), np.int64)
     for k in range(len(values)):
-        order[place[values[k]]] = k
-        place[values[k]] += 1
+        order[at[values[k]]] = k
+        at[values[k]] += 1
     return order, start

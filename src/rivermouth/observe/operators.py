@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from rivermouth.kernels.skew.hotspots import load_cv
 from rivermouth.kernels.table_join.map_sketch import SAMPLE, packed, unpacked
-from rivermouth.tables.cache.incremental import HELD
+from rivermouth.tables.cache.incremental import GAUGES
 
 Report = Mapping[str, Any]
 Record = dict[str, Any]
@@ -112,7 +112,7 @@ def cache_summary(cache: Record | None) -> dict[str, Any] | None:
     workers = cache["workers"].items()
     return {
         **cache["counts"],
-        **{name: sum(one["held"][name] for _, one in workers) for name in HELD},
+        **{name: sum(one["held"][name] for _, one in workers) for name in GAUGES},
         "workers": len(workers),
         "hit_ratio": _hit_ratio(cache["counts"]),
         "per_worker": {
@@ -169,8 +169,8 @@ def _cache(tasks: Sequence[Report]) -> Record | None:
     workers: dict[str, Any] = {}
     for cache in caches:
         before = workers.get(cache["worker"], {"counts": {}})["counts"]
-        counts = {name: cache[name] for name in cache.keys() - {"worker", *HELD}}
-        held = {name: cache[name] for name in HELD}
+        counts = {name: cache[name] for name in cache.keys() - {"worker", *GAUGES}}
+        held = {name: cache[name] for name in GAUGES}
         workers[cache["worker"]] = {"counts": _summed([before, counts]), "held": held}
     return {"counts": _summed(one["counts"] for one in workers.values()), "workers": workers}
 

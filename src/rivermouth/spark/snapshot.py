@@ -1,4 +1,4 @@
-"""rm.snapshot: a DataFrame written down, so that workers can use it as a table."""
+"""rm.snapshot: a DataFrame written as files, so that workers can use it as a table."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pyspark.sql import types as t
 
 from rivermouth.errors import DefinitionError
 from rivermouth.tables.cache.published import Published, announce
+from rivermouth.tables.cache.versions import version_name
 from rivermouth.tables.files import located
 
 
@@ -32,7 +33,7 @@ def snapshot(df: DataFrame, path: str | os.PathLike[str]) -> Published:
         raise DefinitionError(
             "snapshot", "a stream has no end to write down", todo="Give a batch frame."
         )
-    place, version = located(path), f"v{time.time_ns() // 1000:016d}"
+    place, version = located(path), version_name(time.time())
     srids = {
         field.name: field.dataType.srid if field.dataType.srid > 0 else 0
         for field in df.schema

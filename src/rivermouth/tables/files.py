@@ -1,4 +1,4 @@
-"""Files by path or URI: where they are, how they are read, what is said when they are missing."""
+"""Files by path or URI: reading, atomic writing, and clear errors where they are missing."""
 
 from __future__ import annotations
 
@@ -23,6 +23,12 @@ def located(path: str | os.PathLike[str]) -> str:
     return text if _URI.match(text) else os.path.abspath(os.path.expanduser(text))
 
 
+def filesystem(path: str) -> tuple[Any, str]:
+    """The file system of an absolute path or a URI, and the path within it."""
+    system, inner = pyarrow.fs.FileSystem.from_uri(path)
+    return system, inner
+
+
 def short_name(path: str) -> str:
     """The last part of a path or URI.
 
@@ -37,36 +43,41 @@ def short_name(path: str) -> str:
 def read_bytes(path: str, *, where: str) -> bytes:
     """All bytes of the file at `path`, local or on any file system that pyarrow.fs knows."""
     with reading(path, where=where):
-        system, inner = pyarrow.fs.FileSystem.from_uri(path)
+        system, inner = filesystem(path)
         with system.open_input_stream(inner) as stream:
             return bytes(stream.read())
 
 
 def read_json(path: str) -> dict[str, Any] | None:
     """What `write_json` left at `path`, None where there is nothing."""
-    system, inner = pyarrow.fs.FileSystem.from_uri(path)
+    system, inner = filesystem(path)
     try:
         with system.open_input_stream(inner) as stream:
-            said: dict[str, Any] = json.loads(stream.read())
+            value: dict[str, Any] = json.loads(stream.read())
     except FileNotFoundError:
         return None
-    return said
+    return value
 
 
 def write_json(path: str, value: Mapping[str, Any]) -> None:
     """Write a small file, and its folder, so that a reader sees all of it or nothing."""
-    system, inner = pyarrow.fs.FileSystem.from_uri(path)
+    write_bytes(path, json.dumps(value).encode())
+
+
+def write_bytes(path: str, data: bytes) -> None:
+    """Write a small file, and its folder, so that a reader sees all of it or nothing."""
+    system, inner = filesystem(path)
     folder, _, name = inner.rpartition("/")
     system.create_dir(folder)
-    draft = f"{folder}/.{name}.{uuid.uuid4().hex}"
-    with system.open_output_stream(draft) as stream:
-        stream.write(json.dumps(value).encode())
-    system.move(draft, inner)
+    staged = f"{folder}/.{name}.{uuid.uuid4().hex}"
+    with system.open_output_stream(staged) as stream:
+        stream.write(data)
+    system.move(staged, inner)
 
 
 @contextmanager
 def reading(path: str, *, where: str) -> Iterator[None]:
-    """Turn what a file system says while `path` is read into an error of ours."""
+    """Turn the errors of a file system while `path` is read into ours."""
     try:
         yield
     except FileNotFoundError:

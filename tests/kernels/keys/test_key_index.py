@@ -150,15 +150,15 @@ def alike(count):
 
 def test_values_whose_hashes_cannot_be_told_apart_are_told_apart():
     values = np.array(list(alike(60)))
-    assert len({int(dictionaries.mix(value)) & 0xFFFFFFFF for value in values}) == 1
-    form, codes = dictionaries.build_numbers(values[:40])
-    assert isinstance(form, dictionaries.Numbers)
+    assert len({int(dictionaries.hash_int(value)) & 0xFFFFFFFF for value in values}) == 1
+    form, codes = dictionaries.build_ints(values[:40])
+    assert isinstance(form, dictionaries.IntDictionary)
     assert codes.tolist() == list(range(40))
-    assert form.find(values).tolist() == [*range(40), *[key_index.NONE] * 20]
+    assert form.lookup(values).tolist() == [*range(40), *[key_index.NONE] * 20]
 
 
 def test_few_distinct_values_take_little_room():
-    numbers, _ = dictionaries.build_numbers(np.repeat([1, 2**60, -(2**60)], 10_000))
+    numbers, _ = dictionaries.build_ints(np.repeat([1, 2**60, -(2**60)], 10_000))
     assert len(numbers.slots) == 8
     text = key_index.build([pa.array(["a", "b"] * 10_000)])
     assert len(text.columns[0].slots) == 8

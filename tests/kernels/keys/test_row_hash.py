@@ -15,6 +15,10 @@ FAMILIES = {
         [Decimal("1.50"), Decimal("-7"), Decimal("0.25"), Decimal("9.75")],
         [pa.decimal128(5, 2), pa.decimal128(38, 10), pa.decimal128(18, 4)],
     ),
+    "wide decimals": (
+        [Decimal(n).scaleb(-2) for n in (10**36 + 1, -(10**36), 25, 10**36)],
+        [pa.decimal128(38, 2), pa.decimal128(38, 3), pa.decimal256(40, 4)],
+    ),
     "texts": (["", "a", "ä", "a much longer text"], [pa.string(), pa.large_string()]),
     "times": ([0, 1, -1, 10**15], [pa.timestamp("us"), pa.timestamp("us", "UTC")]),
 }

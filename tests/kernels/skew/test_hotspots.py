@@ -12,7 +12,7 @@ from rivermouth.kernels.skew.hotspots import (
     Reservoir,
     Sample,
     algorithm2,
-    even_cuts,
+    even_bounds,
     load_cv,
     merged,
 )
@@ -60,7 +60,7 @@ def test_a_sample_of_all_counts_each_key_in_the_keys_order(drawn):
 def test_every_key_has_one_partition_and_a_split_one_its_neighbouring_ones(drawn):
     keys, count = drawn
     sample = counted(keys)
-    for rule in (algorithm2(sample, count), even_cuts(sample, count)):
+    for rule in (algorithm2(sample, count), even_bounds(sample, count)):
         low, high = (rule.partitions(table(keys), np.full(len(keys), u)) for u in (0.0, 1 - 1e-9))
         assert ((low >= 0) & (low <= high) & (high < count)).all()
         order = sorted(range(len(keys)), key=lambda n: ordered(keys[n]))
@@ -78,7 +78,7 @@ def test_every_key_has_one_partition_and_a_split_one_its_neighbouring_ones(drawn
 def test_even_cuts_give_every_partition_the_same_share(drawn):
     """Each key's records are taken as spread evenly over the draws."""
     keys, count = drawn
-    rule = even_cuts(counted(keys), count)
+    rule = even_bounds(counted(keys), count)
     draws = (np.arange(1000) + 0.5) / 1000
     loads = np.zeros(count)
     for key in keys:
@@ -88,7 +88,7 @@ def test_even_cuts_give_every_partition_the_same_share(drawn):
 
 
 def test_a_key_heavier_than_a_partition_is_spread_over_several():
-    rule = even_cuts(counted([(1,)] * 80 + [(0,)] * 10 + [(2,)] * 10), 5)
+    rule = even_bounds(counted([(1,)] * 80 + [(0,)] * 10 + [(2,)] * 10), 5)
     draws = np.random.default_rng(1).random(10_000)
     found = rule.partitions(table([(1,)] * 10_000), draws)
     assert np.bincount(found) / 10_000 == pytest.approx([0.125, 0.25, 0.25, 0.25, 0.125], abs=0.02)
@@ -103,15 +103,15 @@ def test_algorithm_2_cuts_where_the_running_count_reaches_the_mean():
 
 def test_costs_are_cut_where_they_are_to_be():
     sample = Sample.of(table([(n,) for n in range(4)]), np.ones(4), np.array([9.0, 1.0, 1.0, 1.0]))
-    assert even_cuts(sample, 2, by="cost").keys.column("k0").to_pylist() == [0]
-    assert even_cuts(sample, 2).keys.column("k0").to_pylist() == [1]
+    assert even_bounds(sample, 2, by="cost").keys.column("k0").to_pylist() == [0]
+    assert even_bounds(sample, 2).keys.column("k0").to_pylist() == [1]
 
 
 def test_of_nothing_there_is_no_rule():
     assert Reservoir(5, 1).sample() is None
     nothing = counted([(1,)])
     nothing = Sample(nothing.keys.slice(0, 0), nothing.count[:0], nothing.cost[:0])
-    assert even_cuts(nothing, 3) is None
+    assert even_bounds(nothing, 3) is None
     assert algorithm2(nothing, 3) is None
 
 

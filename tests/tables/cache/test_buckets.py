@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 import rivermouth as rm
 from rivermouth.errors import DefinitionError, TableStale, TableUnavailable
 from rivermouth.kernels.keys import murmur
-from rivermouth.tables.cache import buckets, snapshot
-from rivermouth.tables.cache.snapshot_store import Shelf
+from rivermouth.tables import files
+from rivermouth.tables.cache import buckets
+from rivermouth.tables.cache.snapshot import Snapshot, SnapshotSpec
+from rivermouth.tables.cache.snapshot_store import SnapshotStore
 
 SCHEMA = pa.schema([("key", pa.int64()), ("name", pa.string())])
 EQUAL = rm.keys("key")
@@ -46,8 +48,8 @@ class Pieces:
         return use(iter(whole.to_batches(max_chunksize=7)))
 
 
-def recipe(source, count):
-    return snapshot.Recipe(source, SCHEMA, keys=EQUAL, buckets=count)
+def spec(source, count):
+    return SnapshotSpec(source, SCHEMA, keys=EQUAL, buckets=count)
 
 
 def names(version):
@@ -57,8 +59,8 @@ def names(version):
 @given(st.lists(st.integers(-(2**63), 2**63 - 1) | st.none(), max_size=60), st.integers(1, 20))
 @settings(max_examples=40, deadline=None)
 def test_every_row_that_can_match_is_in_the_bucket_of_its_key(tmp_path_factory, keys, count):
-    folder, source = str(tmp_path_factory.mktemp("shelf")), Pieces(tuple(keys))
-    found = snapshot.Buckets(recipe(source, count), rm.full(buckets=count), folder)
+    folder, source = str(tmp_path_factory.mktemp("store")), Pieces(tuple(keys))
+    found = Snapshot(spec(source, count), rm.full(buckets=count), folder)
     of = murmur.buckets([pa.array(keys, pa.int64())], count)
     for bucket in range(count):
         rows = found.open(bucket).rows.column("key").to_pylist()
@@ -69,7 +71,7 @@ def test_every_row_that_can_match_is_in_the_bucket_of_its_key(tmp_path_factory, 
 
 def test_pieces_are_cut_as_they_come(tmp_path, monkeypatch):
     monkeypatch.setattr(buckets, "_PIECE", 100)
-    found = snapshot.Buckets(recipe(Pieces(), 3), rm.full(buckets=3), str(tmp_path))
+    found = Snapshot(spec(Pieces(), 3), rm.full(buckets=3), str(tmp_path))
     rows = [name for bucket in range(3) for name in names(found.open(bucket))]
     assert sorted(rows) == sorted(f"{key}-1" for key in range(100))
     assert [version.num_chunks for version in found.open(0).rows.columns] == [1, 1]
@@ -82,7 +84,7 @@ def mapped_files(folder):
 
 
 def serve(folder, bucket, told):
-    version = snapshot.Buckets(recipe(Pieces(), 8), rm.full(buckets=8), folder).open(bucket)
+    version = Snapshot(spec(Pieces(), 8), rm.full(buckets=8), folder).open(bucket)
     told.put((version.rows.num_rows, mapped_files(folder)))
 
 
@@ -101,35 +103,35 @@ def test_a_process_maps_the_bucket_it_serves_and_no_other(tmp_path):
 
 def test_a_new_version_is_cut_anew_and_the_old_one_serves_who_has_it(tmp_path):
     source, cache = Pieces(), rm.full(max_age="10 seconds", buckets=4)
-    first = snapshot.Buckets(recipe(source, 4), cache, str(tmp_path), lambda: 1000.0)
+    first = Snapshot(spec(source, 4), cache, str(tmp_path), lambda: 1000.0)
     assert names(first.open(1))[0].endswith("-1")
-    second = snapshot.Buckets(recipe(source, 4), cache, str(tmp_path), lambda: 1011.0)
+    second = Snapshot(spec(source, 4), cache, str(tmp_path), lambda: 1011.0)
     assert names(second.open(1))[0].endswith("-2")
     assert names(first.open(2))[0].endswith("-1")
 
 
 def test_a_task_whose_version_was_removed_goes_on_with_the_newest(tmp_path):
     source, cache = Pieces(), rm.full(max_age="10 seconds", buckets=4)
-    slow = snapshot.Buckets(recipe(source, 4), cache, str(tmp_path), lambda: 1000.0)
+    slow = Snapshot(spec(source, 4), cache, str(tmp_path), lambda: 1000.0)
     for now in (1011.0, 1022.0, 1033.0):
-        snapshot.Buckets(recipe(source, 4), cache, str(tmp_path), lambda now=now: now)
+        Snapshot(spec(source, 4), cache, str(tmp_path), lambda now=now: now)
     slow._clock = lambda: 1034.0
     assert names(slow.open(1))[0].endswith("-4")
 
 
 def test_a_refresh_that_fails_leaves_the_last_good_buckets_up_to_max_age(tmp_path):
     source, cache = Pieces(), rm.full(refresh="5 seconds", max_age="20 seconds", buckets=2)
-    snapshot.Buckets(recipe(source, 2), cache, str(tmp_path), lambda: 1000.0)
+    Snapshot(spec(source, 2), cache, str(tmp_path), lambda: 1000.0)
     source.faults.append(TableUnavailable("pieces", "it is down"))
-    later = snapshot.Buckets(recipe(source, 2), cache, str(tmp_path), lambda: 1006.0)
+    later = Snapshot(spec(source, 2), cache, str(tmp_path), lambda: 1006.0)
     assert names(later.open(0))[0].endswith("-1")
-    shelf = Shelf.of(recipe(source, 2).digest, str(tmp_path))
+    store = SnapshotStore.of(spec(source, 2).digest, str(tmp_path))
     deadline = time.monotonic() + 20
-    while not shelf.failure() and time.monotonic() < deadline:
+    while not store.failure() and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert "it is down" in shelf.failure()["message"]
+    assert "it is down" in store.failure()["message"]
     with pytest.raises(TableStale, match="its last good version is 21 s old"):
-        snapshot.Buckets(recipe(source, 2), cache, str(tmp_path), lambda: 1021.0)
+        Snapshot(spec(source, 2), cache, str(tmp_path), lambda: 1021.0)
 
 
 def test_a_host_fetches_the_parts_it_needs_from_where_they_are_shared(tmp_path, monkeypatch):
@@ -137,13 +139,13 @@ def test_a_host_fetches_the_parts_it_needs_from_where_they_are_shared(tmp_path, 
 
     (tmp_path / "shared").mkdir()
     tree = pyarrow.fs.SubTreeFileSystem(str(tmp_path / "shared"), pyarrow.fs.LocalFileSystem())
-    monkeypatch.setattr(
-        "rivermouth.tables.cache.snapshot_store._remote", lambda uri: (tree, uri.split("://")[1])
-    )
+    real = files.filesystem
+    far = lambda path: (tree, path.split("://")[1]) if "://" in path else real(path)  # noqa: E731
+    monkeypatch.setattr(files, "filesystem", far)
     source, cache = Pieces(), rm.full(buckets=4)
     for host, bucket in (("a", 1), ("b", 3)):
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / host))
-        found = snapshot.Buckets(recipe(source, 4), cache, "far://bucket")
+        found = Snapshot(spec(source, 4), cache, "far://bucket")
         assert len(names(found.open(bucket))) == np.count_nonzero(
             murmur.buckets([pa.array(range(100))], 4) == bucket
         )

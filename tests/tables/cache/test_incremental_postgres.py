@@ -10,8 +10,9 @@ from tests.support.servers import postgres_server
 import rivermouth as rm
 from rivermouth.errors import TableInvalid, TableMissing, TableUnavailable
 from rivermouth.spec.conditions import split
-from rivermouth.tables.cache.incremental import IncrementalCache, Wanted
-from rivermouth.tables.cache.retry import Asking
+from rivermouth.tables.cache.fetching import LookupSpec
+from rivermouth.tables.cache.incremental import IncrementalCache
+from rivermouth.tables.cache.retry import RetryPolicy
 
 pytestmark = pytest.mark.server
 
@@ -39,13 +40,13 @@ def cache_on(server, table="items", on=None, columns=("name",), left=LEFT, **mor
     source = rm.tables.postgres(server.url, table, statement_timeout=timeout)
     equal, _, span = split(rm.keys("k") if on is None else on)
     settings = rm.incremental(**{"rows": 5000, **more})
-    asking = Asking(source.name, settings.attempts, sleep=lambda _: time.sleep(0.1))
-    wanted = Wanted(source, equal, span, columns, left, source.schema())
-    return IncrementalCache(wanted, settings, asking=asking)
+    retry = RetryPolicy(source.name, settings.attempts, sleep=lambda _: time.sleep(0.1))
+    spec = LookupSpec(source, equal, span, columns, left, source.schema())
+    return IncrementalCache(spec, settings, retry=retry)
 
 
 def ask(cache, *keys, now=0.0):
-    rows = cache.look_up({"k": pa.array(keys, pa.int64())}, now)
+    rows = cache.lookup({"k": pa.array(keys, pa.int64())}, now)
     names = rows.table["name"].take(pa.array(rows.pairs.right)).to_pylist()
     met = [[] for _ in keys]
     for record, name in zip(rows.pairs.left.tolist(), names, strict=True):
@@ -90,7 +91,7 @@ def test_a_server_that_stays_away_is_named_and_its_password_is_not(server):
     try:
         with pytest.raises(
             TableUnavailable,
-            match=r"(?s)items: asking for one key failed 2 times within .* the last error is: ",
+            match=r"(?s)items: fetching one key failed 2 times within .* the last error is: ",
         ) as caught:
             ask(failing, 1)
         assert "s3cr3t" not in str(caught.value)
@@ -161,7 +162,7 @@ def test_runs_of_a_table_in_a_server(server):
     ):
         cache = cache_on(server, "slots", on, left=left)
         for _ in range(2):
-            rows = cache.look_up(records, 0.0)
+            rows = cache.lookup(records, 0.0)
         names = rows.table["name"].take(pa.array(rows.pairs.right)).to_pylist()
         met[type(split(on).range).__name__] = [*zip(rows.pairs.left.tolist(), names, strict=True)]
         assert cache.counts["loads"] == 1

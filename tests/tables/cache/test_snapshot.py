@@ -12,8 +12,9 @@ import shapely
 
 import rivermouth as rm
 from rivermouth.errors import TableInvalid, TableStale, TableUnavailable
-from rivermouth.tables.cache import snapshot
-from rivermouth.tables.cache.snapshot_store import Shelf, write
+from rivermouth.tables import files
+from rivermouth.tables.cache.snapshot import Snapshot, SnapshotSpec
+from rivermouth.tables.cache.snapshot_store import SnapshotStore, write
 from rivermouth.tables.source import geometry_field
 
 SCHEMA = pa.schema([("name", pa.string()), geometry_field("shape", 4326)])
@@ -44,25 +45,25 @@ class Memory:
         return pa.table([names, shapely.to_wkb(list(self.shapes))], schema=SCHEMA).select(columns)
 
 
-def recipe(source, index=None):
-    return snapshot.Recipe(source, SCHEMA, spatial=PLACE, index=index)
+def spec(source, index=None):
+    return SnapshotSpec(source, SCHEMA, spatial=PLACE, index=index)
 
 
 def names(version):
     return version.rows.column("name").to_pylist()
 
 
-def settle(shelf, version):
+def settle(store, version):
     """Wait for a refresh that is made beside the work."""
     deadline = time.monotonic() + 20
-    while shelf.newest() == version and time.monotonic() < deadline and not shelf.failure():
+    while store.newest() == version and time.monotonic() < deadline and not store.failure():
         time.sleep(0.01)
 
 
 def test_the_table_is_read_once_and_served_from_the_snapshot(tmp_path):
     source = Memory()
-    first = snapshot.current(recipe(source), rm.full(), str(tmp_path))
-    again = snapshot.current(recipe(source), rm.full(), str(tmp_path))
+    first = Snapshot(spec(source), rm.full(), str(tmp_path)).open()
+    again = Snapshot(spec(source), rm.full(), str(tmp_path)).open()
     assert source.reads == [("name", "shape")]
     assert names(first) == names(again) == ["0-1", "1-1"]
     assert first.index.kind == "cells"
@@ -70,7 +71,7 @@ def test_the_table_is_read_once_and_served_from_the_snapshot(tmp_path):
 
 def test_rows_and_index_are_mapped_not_copied(tmp_path):
     before = pa.total_allocated_bytes()
-    version = snapshot.current(recipe(Memory()), rm.full(), str(tmp_path))
+    version = Snapshot(spec(Memory()), rm.full(), str(tmp_path)).open()
     assert pa.total_allocated_bytes() == before
     assert all(isinstance(array.base, np.memmap) for array in version.index.arrays.values())
 
@@ -80,7 +81,7 @@ def test_many_at_once_make_one_version(tmp_path):
     found = []
     threads = [
         threading.Thread(
-            target=lambda: found.append(snapshot.current(recipe(source), rm.full(), str(tmp_path)))
+            target=lambda: found.append(Snapshot(spec(source), rm.full(), str(tmp_path)).open())
         )
         for _ in range(8)
     ]
@@ -93,7 +94,7 @@ def test_many_at_once_make_one_version(tmp_path):
 
 
 def _open_in_process(folder):
-    return snapshot.current(recipe(Memory()), rm.full(), folder).number
+    return Snapshot(spec(Memory()), rm.full(), folder).open().number
 
 
 def test_processes_share_one_version(tmp_path):
@@ -104,63 +105,63 @@ def test_processes_share_one_version(tmp_path):
 
 def test_a_refresh_is_made_beside_the_work_and_seen_by_the_next_task(tmp_path):
     source, cache, now = Memory(), rm.full(refresh="10 seconds"), [1000.0]
-    shelf = Shelf.of(recipe(source).digest, str(tmp_path))
+    store = SnapshotStore.of(spec(source).digest, str(tmp_path))
 
     def clock():
         return now[0]
 
-    first = snapshot.current(recipe(source), cache, str(tmp_path), clock)
+    first = Snapshot(spec(source), cache, str(tmp_path), clock).open()
     now[0] = 1009.0
-    assert snapshot.current(recipe(source), cache, str(tmp_path), clock).number == first.number
+    assert Snapshot(spec(source), cache, str(tmp_path), clock).open().number == first.number
     assert len(source.reads) == 1
     now[0] = 1011.0
-    before = shelf.newest()
-    assert snapshot.current(recipe(source), cache, str(tmp_path), clock).number == first.number
-    settle(shelf, before)
-    assert names(snapshot.current(recipe(source), cache, str(tmp_path), clock)) == ["0-2", "1-2"]
+    before = store.newest()
+    assert Snapshot(spec(source), cache, str(tmp_path), clock).open().number == first.number
+    settle(store, before)
+    assert names(Snapshot(spec(source), cache, str(tmp_path), clock).open()) == ["0-2", "1-2"]
     assert names(first) == ["0-1", "1-1"]  # a task keeps the version it has
 
 
 def test_a_failed_refresh_serves_the_last_good_version_up_to_max_age_then_says_why(tmp_path):
     source, now = Memory(), [1000.0]
     cache = rm.full(refresh="10 seconds", max_age="60 seconds")
-    shelf = Shelf.of(recipe(source).digest, str(tmp_path))
+    store = SnapshotStore.of(spec(source).digest, str(tmp_path))
 
     def clock():
         return now[0]
 
-    first = snapshot.current(recipe(source), cache, str(tmp_path), clock)
+    first = Snapshot(spec(source), cache, str(tmp_path), clock).open()
     source.faults.append(TableUnavailable("memory", "the store is away", todo="Start it."))
     now[0] = 1030.0
-    assert snapshot.current(recipe(source), cache, str(tmp_path), clock).number == first.number
-    settle(shelf, shelf.newest())
-    assert shelf.failure()["message"] == "memory: the store is away. Start it."
+    assert Snapshot(spec(source), cache, str(tmp_path), clock).open().number == first.number
+    settle(store, store.newest())
+    assert store.failure()["message"] == "memory: the store is away. Start it."
     now[0] = 1061.0
     with pytest.raises(TableStale) as caught:
-        snapshot.current(recipe(source), cache, str(tmp_path), clock)
+        Snapshot(spec(source), cache, str(tmp_path), clock).open()
     assert str(caught.value) == (
-        "memory: its last good version is 61 s old and max_age is 60 s; reading it anew fails: "
+        "memory: its last good version is 61 s old and max_age is 60 s; reading it again fails: "
         "memory: the store is away. Start it. "
-        "Mend the table or its store, or allow a larger max_age."
+        "Restore the table or its store, or allow a larger max_age."
     )
     source.faults.clear()
-    assert names(snapshot.current(recipe(source), cache, str(tmp_path), clock)) == ["0-2", "1-2"]
-    assert shelf.failure() is None
+    assert names(Snapshot(spec(source), cache, str(tmp_path), clock).open()) == ["0-2", "1-2"]
+    assert store.failure() is None
 
 
 def test_a_first_load_that_fails_fails_clearly_and_can_be_tried_again(tmp_path):
     source = Memory(faults=[TableUnavailable("memory", "the store is away", todo="Start it.")])
     with pytest.raises(TableUnavailable, match="the store is away"):
-        snapshot.current(recipe(source), rm.full(), str(tmp_path))
+        Snapshot(spec(source), rm.full(), str(tmp_path)).open()
     source.faults.clear()
-    assert names(snapshot.current(recipe(source), rm.full(), str(tmp_path))) == ["0-1", "1-1"]
+    assert names(Snapshot(spec(source), rm.full(), str(tmp_path)).open()) == ["0-1", "1-1"]
 
 
 def test_invalid_shapes_are_named_with_their_row_and_reason(tmp_path):
     bow = shapely.from_wkt("POLYGON ((0 0, 1 1, 1 0, 0 1, 0 0))")
     source = Memory(shapes=(shapely.box(0, 0, 1, 1), bow))
     with pytest.raises(TableInvalid) as caught:
-        snapshot.current(recipe(source), rm.full(), str(tmp_path))
+        Snapshot(spec(source), rm.full(), str(tmp_path)).open()
     assert str(caught.value) == (
         "memory: 1 geometries of column 'shape' are not valid; the first is row 1: "
         "Self-intersection[0.5 0.5]. "
@@ -170,13 +171,13 @@ def test_invalid_shapes_are_named_with_their_row_and_reason(tmp_path):
 
 def test_old_versions_leave_but_what_is_open_stays_readable(tmp_path):
     source = Memory()
-    shelf = Shelf.of(recipe(source).digest, str(tmp_path))
-    first = snapshot.current(recipe(source), rm.full(), str(tmp_path), lambda: 1.0)
+    store = SnapshotStore.of(spec(source).digest, str(tmp_path))
+    first = Snapshot(spec(source), rm.full(), str(tmp_path), lambda: 1.0).open()
     for second in range(2, 6):
-        rows, index = snapshot.load(recipe(source))
+        rows, index = spec(source).indexed(source.read(SCHEMA.names))
         about = {"loaded": float(second), "seconds": 0.0}
-        shelf.add(float(second), partial(write, rows=rows, index=index, **about))
-    assert len(list(shelf.home.glob("v*"))) == 2
+        store.add(float(second), partial(write, rows=rows, index=index, **about))
+    assert len(list(store.home.glob("v*"))) == 2
     assert names(first) == ["0-1", "1-1"]
 
 
@@ -187,14 +188,14 @@ def test_a_snapshot_travels_through_a_uri_and_is_copied_once_per_host(tmp_path, 
     shared = tmp_path / "shared"
     shared.mkdir()
     tree = pyarrow.fs.SubTreeFileSystem(str(shared), pyarrow.fs.LocalFileSystem())
-    monkeypatch.setattr(
-        "rivermouth.tables.cache.snapshot_store._remote", lambda uri: (tree, uri.split("://")[1])
-    )
+    real = files.filesystem
+    far = lambda path: (tree, path.split("://")[1]) if "://" in path else real(path)  # noqa: E731
+    monkeypatch.setattr(files, "filesystem", far)
     source = Memory()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "host-a"))
-    first = snapshot.current(recipe(source), rm.full(), "far://bucket/snapshots")
+    first = Snapshot(spec(source), rm.full(), "far://bucket/snapshots").open()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "host-b"))
-    other = snapshot.current(recipe(source), rm.full(), "far://bucket/snapshots")
+    other = Snapshot(spec(source), rm.full(), "far://bucket/snapshots").open()
     assert names(first) == names(other) == ["0-1", "1-1"]
     assert len(source.reads) == 1
     assert first.number == other.number
@@ -202,15 +203,15 @@ def test_a_snapshot_travels_through_a_uri_and_is_copied_once_per_host(tmp_path, 
 
 def test_what_an_earlier_program_left_is_used_only_while_it_is_young(tmp_path):
     source = Memory()
-    snapshot.current(recipe(source), rm.full(), str(tmp_path), lambda: 1000.0)
-    later = replace(recipe(source), since=1010.0)
+    Snapshot(spec(source), rm.full(), str(tmp_path), lambda: 1000.0).open()
+    later = replace(spec(source), since=1010.0)
     young = rm.full(refresh="1 minute")
-    assert names(snapshot.current(later, young, str(tmp_path), lambda: 1011.0)) == ["0-1", "1-1"]
-    assert names(snapshot.current(later, rm.full(), str(tmp_path), lambda: 1011.0)) == [
+    assert names(Snapshot(later, young, str(tmp_path), lambda: 1011.0).open()) == ["0-1", "1-1"]
+    assert names(Snapshot(later, rm.full(), str(tmp_path), lambda: 1011.0).open()) == [
         "0-2",
         "1-2",
     ]
-    assert names(snapshot.current(later, rm.full(), str(tmp_path), lambda: 1012.0)) == [
+    assert names(Snapshot(later, rm.full(), str(tmp_path), lambda: 1012.0).open()) == [
         "0-2",
         "1-2",
     ]
@@ -222,24 +223,24 @@ def test_a_reader_of_the_table_finds_what_another_host_has_shared_meanwhile(tmp_
 
     (tmp_path / "shared").mkdir()
     tree = pyarrow.fs.SubTreeFileSystem(str(tmp_path / "shared"), pyarrow.fs.LocalFileSystem())
-    monkeypatch.setattr(
-        "rivermouth.tables.cache.snapshot_store._remote", lambda uri: (tree, uri.split("://")[1])
-    )
+    real = files.filesystem
+    far = lambda path: (tree, path.split("://")[1]) if "://" in path else real(path)  # noqa: E731
+    monkeypatch.setattr(files, "filesystem", far)
     source, cache = Memory(), rm.full(max_age="10 seconds")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "host-a"))
-    snapshot.current(recipe(source), cache, "far://bucket", lambda: 1000.0)
+    Snapshot(spec(source), cache, "far://bucket", lambda: 1000.0).open()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "host-b"))
     for now in (1011.0, 1022.0, 1033.0):
-        snapshot.current(recipe(source), cache, "far://bucket", lambda now=now: now)
+        Snapshot(spec(source), cache, "far://bucket", lambda now=now: now).open()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "host-a"))
-    found = snapshot.current(recipe(source), cache, "far://bucket", lambda: 1034.0)
+    found = Snapshot(spec(source), cache, "far://bucket", lambda: 1034.0).open()
     assert names(found) == ["0-4", "1-4"]
     kept = [path.name for path in (tmp_path / "shared").rglob("v*") if path.is_dir()]
     assert len(kept) == 2
 
 
 def test_nothing_in_a_snapshot_is_a_pickle(tmp_path):
-    version = snapshot.current(recipe(Memory()), rm.full(), str(tmp_path))
+    version = Snapshot(spec(Memory()), rm.full(), str(tmp_path)).open()
     for path in tmp_path.rglob("*"):
         if path.is_file() and path.stat().st_size:
             with pytest.raises(

@@ -1,4 +1,4 @@
-"""The board of a routed stream, without Spark: cycles, rules, restarts."""
+"""The store of a routed stream, without Spark: cycles, rules, restarts."""
 
 import json
 
@@ -8,7 +8,7 @@ import pytest
 
 import rivermouth as rm
 from rivermouth.kernels.skew.hotspots import Reservoir, Rule, load_cv
-from rivermouth.tables.skew.routing_store import KEY, Board, Seen
+from rivermouth.tables.skew.routing_store import KEY, RoutingStore, TaskStats
 
 PARTITIONS = 6
 
@@ -29,17 +29,17 @@ def routed(state, keys, rng):
     )
 
 
-def one_batch(board, routing, keys, rng):
+def one_batch(store, routing, keys, rng):
     """Route a batch, let its tasks note what they saw; its partitions' loads."""
-    state = board.advance(routing, PARTITIONS)
+    state = store.advance(routing, PARTITIONS)
     found = routed(state, keys, rng)
     for partition in np.unique(found):
         own = keys[found == partition]
         reservoir = Reservoir(routing.sample // PARTITIONS, int(rng.integers(1 << 31)))
         reservoir.add(pa.table({KEY: own}), np.zeros(len(own)))
         sample = reservoir.sample()
-        board.note(
-            Seen(
+        store.add(
+            TaskStats(
                 int(partition), len(own), 0, 1e-6 * len(own), 0.0,
                 sample.keys.column(KEY).to_pylist(), sample.count.tolist(), sample.cost.tolist(),
             )
@@ -49,23 +49,25 @@ def one_batch(board, routing, keys, rng):
 
 @pytest.mark.parametrize("z", [0.98, 1.16])
 def test_a_rule_balances_a_skewed_stream_and_follows_when_it_moves(z, tmp_path):
-    board, rng = Board(str(tmp_path)), np.random.default_rng(1)
+    store, rng = RoutingStore(str(tmp_path)), np.random.default_rng(1)
     routing = rm.by_hotspot(cycle=20_000, sample=12_000)
     shifts = [0] * 6 + [5000] * 6
-    loads = [one_batch(board, routing, zipf(z, 10_000, rng, shift), rng) for shift in shifts]
+    loads = [one_batch(store, routing, zipf(z, 10_000, rng, shift), rng) for shift in shifts]
     found = [load_cv(load) for load in loads]
     assert found[0] > 0.15, "a stream that hashing does not balance"
     assert max(found[3:6]) < 0.15
     assert found[6] > 0.15, "the hot keys have moved"
     assert max(found[10:]) < 0.15, "two cycles later it is balanced again"
-    assert board.state(PARTITIONS).version == 2
+    assert store.state(PARTITIONS).version == 2
 
 
 def test_algorithm_2_leaves_a_heavy_key_where_it_is(tmp_path):
     rng = np.random.default_rng(2)
     ours, papers = (
         [
-            load_cv(one_batch(Board(str(tmp_path / name)), routing, zipf(1.5, 10_000, rng), rng))
+            load_cv(
+                one_batch(RoutingStore(str(tmp_path / name)), routing, zipf(1.5, 10_000, rng), rng)
+            )
             for _ in range(6)
         ][-1]
         for name, routing in (
@@ -77,14 +79,14 @@ def test_algorithm_2_leaves_a_heavy_key_where_it_is(tmp_path):
 
 
 def test_a_cycle_ends_with_enough_records_and_not_before(tmp_path):
-    board, rng = Board(str(tmp_path)), np.random.default_rng(3)
+    store, rng = RoutingStore(str(tmp_path)), np.random.default_rng(3)
     routing = rm.by_hotspot(cycle=30_000)
     cycles = []
     for _ in range(7):
-        one_batch(board, routing, zipf(1.1, 10_000, rng), rng)
-        cycles.append(board.state(PARTITIONS).cycle)
+        one_batch(store, routing, zipf(1.1, 10_000, rng), rng)
+        cycles.append(store.state(PARTITIONS).cycle)
     assert cycles == [0, 0, 0, 1, 1, 1, 2]
-    state = board.state(PARTITIONS)
+    state = store.state(PARTITIONS)
     assert sum(state.records) == 30_000
     assert state.load_cv == pytest.approx(load_cv(state.records))
 
@@ -92,24 +94,28 @@ def test_a_cycle_ends_with_enough_records_and_not_before(tmp_path):
 def test_the_last_rule_is_there_for_who_starts_again(tmp_path):
     rng, routing = np.random.default_rng(4), rm.by_hotspot(cycle=10_000)
     for _ in range(3):
-        one_batch(Board(str(tmp_path)), routing, zipf(1.1, 10_000, rng), rng)
-    known = Board(str(tmp_path)).state(PARTITIONS)
+        one_batch(RoutingStore(str(tmp_path)), routing, zipf(1.1, 10_000, rng), rng)
+    known = RoutingStore(str(tmp_path)).state(PARTITIONS)
     assert known.version >= 1
-    assert Board(str(tmp_path)).advance(rm.by_hotspot(cycle=10**9), PARTITIONS) == known
-    assert Board(str(tmp_path)).state(PARTITIONS + 1).version == 0, "a rule for other partitions"
+    assert RoutingStore(str(tmp_path)).advance(rm.by_hotspot(cycle=10**9), PARTITIONS) == known
+    assert RoutingStore(str(tmp_path)).state(PARTITIONS + 1).version == 0, (
+        "a rule for other partitions"
+    )
 
 
 def test_an_even_load_keeps_its_rule_and_a_dear_one_moves_it(tmp_path):
     """Half of the keys must be fetched, for 19 times the price of the others: 1 s and 19 s."""
     keys = list(range(100))
     for name, weight in (("count", "records"), ("cost", "cost")):
-        board = Board(str(tmp_path / name))
+        store = RoutingStore(str(tmp_path / name))
         for partition in (0, 1):
             own = keys[partition * 50 : partition * 50 + 50]
             missed = [float(partition)] * 50
             fetching = 18.0 * partition
-            board.note(Seen(partition, 50, 50 * partition, 1.0, fetching, own, [1.0] * 50, missed))
-        state = board.advance(rm.by_hotspot(cycle=100, weight=weight), 2)
+            store.add(
+                TaskStats(partition, 50, 50 * partition, 1.0, fetching, own, [1.0] * 50, missed)
+            )
+        state = store.advance(rm.by_hotspot(cycle=100, weight=weight), 2)
         assert state.moved == (weight == "cost")
         assert state.keys == ((49,) if weight == "records" else (73,))
     assert json.loads((tmp_path / "cost" / "rule.json").read_text())["version"] == 1

@@ -4,7 +4,7 @@ import datetime as dt
 import math
 import operator
 from collections import defaultdict
-from decimal import Decimal
+from decimal import Context, Decimal
 
 import numpy as np
 import pyarrow as pa
@@ -180,6 +180,10 @@ def moments(numbers):
     return [None if n is None else START + dt.timedelta(hours=n, microseconds=n) for n in numbers]
 
 
+WIDE = Context(prec=60)
+STEP = Decimal(f"{10**32 + 1}e-4")  # times 20: 34 digits
+
+
 def days(numbers):
     return [None if n is None else DAY + dt.timedelta(days=n) for n in numbers]
 
@@ -191,6 +195,11 @@ RANGES = {
         pa.decimal128(12, 3),
         lambda ns: [n if n is None else Decimal(n) / 8 for n in ns],
         (Decimal("-0.25"), Decimal("0.125"), Decimal("-0.125")),
+    ),
+    "wide decimal": (
+        pa.decimal128(38, 4),
+        lambda ns: [n if n is None else WIDE.multiply(Decimal(n), STEP) for n in ns],
+        (WIDE.multiply(Decimal(-3), STEP), Decimal("0.00001"), WIDE.minus(STEP)),
     ),
     "date": (pa.date32(), days, ("-3 days", "2 days", "-1 day")),
     "timestamp": (pa.timestamp("us"), moments, ("-3 hours", "2 hours 2 microseconds", "-1 hour")),

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rivermouth.kernels.keys.encoding import encode, stirred
+from rivermouth.kernels.keys.encoding import encode, splitmix64
 
 Ints = npt.NDArray[np.int64]
 
@@ -102,7 +102,7 @@ def buckets(columns: Sequence[pa.Array], rows: int, count: int) -> npt.NDArray[n
 def _mix(hashes: Ints, keys: Ints) -> Ints:
     mixed = np.empty(len(hashes), np.int64)
     for k in range(len(hashes)):
-        mixed[k] = stirred(hashes[k] ^ stirred(keys[k]))
+        mixed[k] = splitmix64(hashes[k] ^ splitmix64(keys[k]))
     return mixed
 
 

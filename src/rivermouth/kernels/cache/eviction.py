@@ -1,8 +1,8 @@
-"""Who stays and who leaves: least recently used, and S3-FIFO, as if records came one by one.
+"""Eviction: least recently used, and S3-FIFO, as if records came one by one.
 
 LRU is one queue in the order of last use. S3-FIFO (Yang et al., SOSP 2023) has a small queue for
-newcomers, a main one, and remembers the keys that left the small one; a key that was not asked for
-again while it was in the small queue leaves without having disturbed the main one.
+new keys, a main one, and a ghost queue of the keys that left the small one; a key that is not used
+again while it is in the small queue leaves without having disturbed the main one.
 """
 
 from __future__ import annotations
@@ -19,21 +19,18 @@ from rivermouth.kernels.cache.hash_table import (
     MAIN,
     SMALL,
     UNKNOWN,
-    Books,
+    HashTable,
     Line,
     detach,
-    let_go,
+    free,
 )
 
 _MOST_HITS = 3  # counted of an entry, as in the paper
-_PROVEN = 2  # hits in the small queue that lead to the main one
+_PROMOTED = 2  # hits in the small queue that lead to the main one
 
 
-class Rules(NamedTuple):
-    """What may be held, for how long (seconds), and by which policy.
-
-    `main_rows` and `main_bytes` are the share of S3-FIFO's main queue.
-    """
+class Policy(NamedTuple):
+    """How much is kept, for how long (seconds), and how: the main queue's share is S3-FIFO's."""
 
     rows: int
     bytes: int
@@ -46,147 +43,148 @@ class Rules(NamedTuple):
 
 
 @numba.njit(cache=True)
-def touch(books: Books, e: int, rules: Rules) -> None:
-    """An entry that is held was asked for."""
-    if not rules.is_lru:
-        books.entries[e].hits = min(books.entries[e].hits + 1, _MOST_HITS)
-    elif books.queues[MAIN].first != e:
-        _unlink(books, e)
-        _push(books, MAIN, e)
+def touch(table: HashTable, e: int, policy: Policy) -> None:
+    """Count a use of an entry that is kept."""
+    if not policy.is_lru:
+        table.entries[e].hits = min(table.entries[e].hits + 1, _MOST_HITS)
+    elif table.queues[MAIN].first != e:
+        _unlink(table, e)
+        _push(table, MAIN, e)
 
 
 @numba.njit(cache=True)
-def admit(books: Books, e: int, rules: Rules) -> bool:
-    """Hold an entry that was loaded, whoever must leave for it; False if it is too large."""
-    entry = books.entries[e]
+def admit(table: HashTable, e: int, policy: Policy) -> bool:
+    """Keep an entry that was loaded, evicting others for it; False if it is too large."""
+    entry = table.entries[e]
     rows, size = max(entry.count, 1), entry.size
-    if rows > rules.rows or size > rules.bytes:
+    if rows > policy.rows or size > policy.bytes:
         return False
     was_ghost = entry.state == GHOST
     if was_ghost:
-        _unlink(books, e)
+        _unlink(table, e)
         entry.state = LOOSE
-    while _is_full(books, rows, size, rules):
-        if rules.is_lru:
-            _drop(books, books.queues[MAIN].last)
+    while _is_full(table, rows, size, policy):
+        if policy.is_lru:
+            _evict(table, table.queues[MAIN].last)
         else:
-            _make_room(books, rules)
+            _evict_one(table, policy)
     entry.hits = 0
-    _push(books, MAIN if was_ghost or rules.is_lru else SMALL, e)
+    _push(table, MAIN if was_ghost or policy.is_lru else SMALL, e)
     return True
 
 
 @numba.njit(cache=True)
-def expel(books: Books, e: int) -> None:
-    """Let an entry leave whose rows are too old, wherever it is; its key is no longer found."""
-    if books.entries[e].state in (SMALL, MAIN, GHOST):
-        _unlink(books, e)
-    detach(books, e)
-    if not books.entries[e].pins:
-        let_go(books, e)
+def remove(table: HashTable, e: int) -> None:
+    """Remove an entry, in whichever queue it is; its key is no longer found."""
+    if table.entries[e].state in (SMALL, MAIN, GHOST):
+        _unlink(table, e)
+    detach(table, e)
+    if not table.entries[e].pins:
+        free(table, e)
 
 
 @numba.njit(cache=True)
-def release(books: Books, e: int) -> None:
-    """Nobody has yet to read this entry: unless it is held, its rows can go."""
-    state = books.entries[e].state
+def release(table: HashTable, e: int) -> None:
+    """The last pin of an entry is gone: unless it is in a queue, it is freed."""
+    state = table.entries[e].state
     if state in (LOOSE, DETACHED):
-        let_go(books, e)
+        free(table, e)
     elif state == GHOST:
-        books.entries[e].start = UNKNOWN
+        table.entries[e].start = UNKNOWN
 
 
 @numba.njit(cache=True, inline="always")
-def _is_full(books: Books, rows: int, size: int, rules: Rules) -> Any:
-    small, main = books.queues[SMALL], books.queues[MAIN]
+def _is_full(table: HashTable, rows: int, size: int, policy: Policy) -> Any:
+    small, main = table.queues[SMALL], table.queues[MAIN]
     return (
-        small.rows + main.rows + rows > rules.rows or small.bytes + main.bytes + size > rules.bytes
+        small.rows + main.rows + rows > policy.rows
+        or small.bytes + main.bytes + size > policy.bytes
     )
 
 
 @numba.njit(cache=True)
-def _make_room(books: Books, rules: Rules) -> None:
-    """One step of S3-FIFO's eviction: an entry leaves, or gets another chance."""
-    main = books.queues[MAIN]
-    from_main = main.rows > rules.main_rows or main.bytes > rules.main_bytes
-    if from_main or not books.queues[SMALL].entries:
+def _evict_one(table: HashTable, policy: Policy) -> None:
+    """One step of S3-FIFO: an entry is evicted, or gets another chance."""
+    main = table.queues[MAIN]
+    from_main = main.rows > policy.main_rows or main.bytes > policy.main_bytes
+    if from_main or not table.queues[SMALL].entries:
         e = main.last
-        if books.entries[e].hits == 0:
-            _drop(books, e)
+        if table.entries[e].hits == 0:
+            _evict(table, e)
             return
-        hits = books.entries[e].hits - 1
+        hits = table.entries[e].hits - 1
     else:
-        e = books.queues[SMALL].last
-        if books.entries[e].hits < _PROVEN:
-            _remember(books, e)
+        e = table.queues[SMALL].last
+        if table.entries[e].hits < _PROMOTED:
+            _evict_to_ghost(table, e)
             return
         hits = 0
-    _unlink(books, e)
-    _push(books, MAIN, e)
-    books.entries[e].hits = hits
+    _unlink(table, e)
+    _push(table, MAIN, e)
+    table.entries[e].hits = hits
 
 
 @numba.njit(cache=True)
-def _drop(books: Books, e: int) -> None:
-    """Let an entry leave; its rows stay for those who have yet to read them."""
-    _unlink(books, e)
-    books.entries[e].state = LOOSE
-    books.tally[EVICTIONS] += 1
-    if not books.entries[e].pins:
-        let_go(books, e)
+def _evict(table: HashTable, e: int) -> None:
+    """Evict an entry; its rows stay as long as it has pins."""
+    _unlink(table, e)
+    table.entries[e].state = LOOSE
+    table.counters[EVICTIONS] += 1
+    if not table.entries[e].pins:
+        free(table, e)
 
 
 @numba.njit(cache=True)
-def _remember(books: Books, e: int) -> None:
-    """Let an entry leave, but not its key; as many keys are remembered as are held."""
-    _unlink(books, e)
-    _push(books, GHOST, e)
-    books.tally[EVICTIONS] += 1
-    if not books.entries[e].pins:
-        books.entries[e].start = UNKNOWN
-    ghosts = books.queues[GHOST]
-    while ghosts.entries > books.queues[SMALL].entries + books.queues[MAIN].entries:
+def _evict_to_ghost(table: HashTable, e: int) -> None:
+    """Evict an entry to the ghost queue, which has at most as many keys as are kept."""
+    _unlink(table, e)
+    _push(table, GHOST, e)
+    table.counters[EVICTIONS] += 1
+    if not table.entries[e].pins:
+        table.entries[e].start = UNKNOWN
+    ghosts = table.queues[GHOST]
+    while ghosts.entries > table.queues[SMALL].entries + table.queues[MAIN].entries:
         last = ghosts.last
-        _unlink(books, last)
-        books.entries[last].state = LOOSE
-        if not books.entries[last].pins:
-            let_go(books, last)
+        _unlink(table, last)
+        table.entries[last].state = LOOSE
+        if not table.entries[last].pins:
+            free(table, last)
 
 
 @numba.njit(cache=True)
-def _push(books: Books, state: int, e: int) -> None:
+def _push(table: HashTable, state: int, e: int) -> None:
     """Put an entry at the front of a queue."""
-    queue, entry = books.queues[state], books.entries[e]
+    queue, entry = table.queues[state], table.entries[e]
     entry.state, entry.before, entry.after = state, -1, queue.first
     if queue.entries:
-        books.entries[queue.first].before = e
+        table.entries[queue.first].before = e
     else:
         queue.last = e
     queue.first = e
     queue.entries += 1
-    _weigh(queue, entry, 1)
+    _charge(queue, entry, 1)
 
 
 @numba.njit(cache=True)
-def _unlink(books: Books, e: int) -> None:
+def _unlink(table: HashTable, e: int) -> None:
     """Take an entry out of the queue it is in."""
-    entry = books.entries[e]
-    queue = books.queues[entry.state]
+    entry = table.entries[e]
+    queue = table.queues[entry.state]
     if entry.before >= 0:
-        books.entries[entry.before].after = entry.after
+        table.entries[entry.before].after = entry.after
     else:
         queue.first = entry.after
     if entry.after >= 0:
-        books.entries[entry.after].before = entry.before
+        table.entries[entry.after].before = entry.before
     else:
         queue.last = entry.before
     queue.entries -= 1
-    _weigh(queue, entry, -1)
+    _charge(queue, entry, -1)
 
 
 @numba.njit(cache=True, inline="always")
-def _weigh(queue: Line, entry: Line, sign: int) -> None:
-    """Charge a queue for an entry; a ghost's rows may change while it is one, and cost nothing."""
+def _charge(queue: Line, entry: Line, sign: int) -> None:
+    """Charge a queue for an entry; a ghost costs nothing."""
     if entry.state != GHOST:
         queue.rows += sign * max(entry.count, 1)
         queue.empty += sign * (entry.count == 0)

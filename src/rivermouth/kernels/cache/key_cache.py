@@ -1,18 +1,18 @@
-"""Which keys are held, asked batch by batch, as if their records came one by one.
+"""A cache of keys that is used batch by batch, and evicts as if records came one by one.
 
-A batch is looked up in three steps, so that the rows of unknown keys can be fetched in between:
+A batch takes three steps, so that the rows of missed keys can be fetched in between:
 
-1. `find` gives each record its entry, and lists the first record of every key that is not in hand;
-2. `fill` says what the store answered for those, or `fail` that it did not;
-3. `settle` goes through the records in their order: who is touched, who comes in, who leaves.
+1. `lookup` gives each record its entry, and lists the first record of every key that is missed;
+2. `load` sets what the store has for those, or `fail` that it did not answer;
+3. `commit` goes through the records in their order: uses, admissions, evictions.
 
-What a batch has found stays readable until it is settled, whatever other batches do meanwhile; so
-the next batch may be looked up before this one is settled. Rows themselves are kept elsewhere: an
-entry knows in which chunk, from which row on and how many.
+What a batch has found stays readable until it is committed, whatever other batches do meanwhile;
+so the next batch may be looked up before this one is committed. Rows themselves are kept
+elsewhere: an entry knows in which chunk, from which row on and how many.
 
-After each batch the same keys are held as if its records had come one by one. What is counted
-differs in one point: rows that left and are asked for again within a batch are still in hand, and
-so they are hits.
+After each batch the same keys are kept as if its records had come one by one. What is counted
+differs in one point: rows that were evicted and are used again within a batch are still in memory,
+and so they are hits.
 """
 
 from __future__ import annotations
@@ -24,52 +24,55 @@ from typing import Any
 import numba
 import numpy as np
 
+from rivermouth.kernels.arrays import Bytes, Ints
 from rivermouth.kernels.cache import hash_table
-from rivermouth.kernels.cache.eviction import Rules, admit, expel, release, touch
+from rivermouth.kernels.cache.eviction import Policy, admit, release, remove, touch
 from rivermouth.kernels.cache.hash_table import (
-    ASKED,
+    COUNTERS,
     DETACHED,
+    EXPIRED,
     FAILED_LOOKUPS,
     FREE,
     GHOST,
     HITS,
+    LOADING,
     LOOSE,
     MAIN,
     MISSES,
     NEGATIVE_HITS,
     NONE,
     SMALL,
-    TALLY,
     UNCACHEABLE,
     UNKNOWN,
-    Books,
+    HashTable,
     Line,
+    find_slot,
 )
-from rivermouth.kernels.keys.encoding import Bytes, EncodedKeys, Ints
+from rivermouth.kernels.keys.encoding import EncodedKeys
 
-ENTRY_BYTES = 128  #: what an entry costs besides its key and its rows: its line, slots, a ghost's
+ENTRY_BYTES = 128  #: of an entry besides its key and its rows: its line, slots, a ghost's
 _UNBOUNDED = 1 << 62
 _SMALL_SHARE = 10  # S3-FIFO's small queue gets one part in ten
 
 
 @dataclass(frozen=True)
-class Found:
-    """A batch that was looked up and is not yet settled.
+class Pending:
+    """A batch that was looked up and is not yet committed.
 
     Parameters
     ----------
     entries
         The entry of each record.
-    asked
-        The first record of each key whose rows are not in hand, in their order.
+    missed
+        The first record of each key whose rows are not in memory, in their order.
     """
 
     entries: Ints
-    asked: Ints
+    missed: Ints
 
 
 @dataclass(frozen=True)
-class Located:
+class RowRuns:
     """Where each record's rows are; no rows, in no chunk, where its key has none."""
 
     chunk: Ints
@@ -77,30 +80,30 @@ class Located:
     count: Ints
 
 
-class Holding:
-    """The keys that are held, within bounds.
+class KeyCache:
+    """The keys that are kept, within bounds.
 
     Parameters
     ----------
     rows, bytes
-        How much is held at most, None: any amount. A key without rows counts as one row.
+        How much is kept at most, None: any amount. A key without rows counts as one row.
     ttl, idle_ttl, missing_ttl
-        Seconds after which a key is no longer held: since its rows were read, since it was last
-        asked for, and since it was found to have none. None: never.
+        Seconds after which a key expires: since its rows were read, since it was last used, and
+        since it was found to have none. None: never.
     policy
         "lru" or "s3fifo".
 
     Examples
     --------
-    >>> held = Holding(rows=2, policy="lru")
-    >>> batch = held.find(EncodedKeys(np.array([7, 8, 7])), now=0.0)
-    >>> batch.asked.tolist()
+    >>> cache = KeyCache(rows=2, policy="lru")
+    >>> batch = cache.lookup(EncodedKeys(np.array([7, 8, 7])), now=0.0)
+    >>> batch.missed.tolist()
     [0, 1]
-    >>> held.fill(batch, count=np.array([1, 0]), size=np.array([8, 0]), chunk=0,
-    ...           start=np.array([0, 1]), now=0.0)
-    >>> held.settle(batch, now=0.0).count.tolist()
+    >>> cache.load(batch, count=np.array([1, 0]), size=np.array([8, 0]), chunk=0,
+    ...            start=np.array([0, 1]), now=0.0)
+    >>> cache.commit(batch, now=0.0).count.tolist()
     [1, 0, 1]
-    >>> held.counts["hits"], held.counts["misses"], held.entries
+    >>> cache.counts["hits"], cache.counts["misses"], cache.entries
     (1, 2, 2)
     """
 
@@ -114,57 +117,60 @@ class Holding:
         policy: str = "s3fifo",
     ) -> None:
         most_rows, most_bytes = rows or _UNBOUNDED, bytes or _UNBOUNDED
-        self._rules = Rules(
+        ttl, idle_ttl, missing_ttl = (
+            math.inf if age is None else float(age) for age in (ttl, idle_ttl, missing_ttl)
+        )
+        self._policy = Policy(
             most_rows,
             most_bytes,
             most_rows - max(1, most_rows // _SMALL_SHARE),
             most_bytes - max(1, most_bytes // _SMALL_SHARE),
-            _or_never(ttl),
-            _or_never(idle_ttl),
-            _or_never(missing_ttl),
+            ttl,
+            idle_ttl,
+            missing_ttl,
             policy == "lru",
         )
-        self._books = hash_table.empty_books(1 << 10, 1 << 10)
+        self._table = hash_table.new_table(1 << 10, 1 << 10)
 
-    def find(self, keys: EncodedKeys, now: float) -> Found:
-        """Look up a batch; entries that are too old are as if they were not there."""
-        self._books = hash_table.room_for(self._books, len(keys), keys.nbytes)
-        entries, asked = np.empty(len(keys), np.int64), np.empty(len(keys), np.int64)
-        count = _find(
-            self._books, keys.codes, keys.data, keys.offsets, now, self._rules, entries, asked
+    def lookup(self, keys: EncodedKeys, now: float) -> Pending:
+        """Look up a batch; keys that have expired are missed."""
+        self._table = hash_table.grow(self._table, len(keys), keys.nbytes)
+        entries, missed = np.empty(len(keys), np.int64), np.empty(len(keys), np.int64)
+        count = _lookup(
+            self._table, keys.codes, keys.data, keys.offsets, now, self._policy, entries, missed
         )
-        return Found(entries, asked[:count])
+        return Pending(entries, missed[:count])
 
-    def fill(
-        self, batch: Found, *, count: Ints, size: Ints, chunk: int, start: Ints, now: float
+    def load(
+        self, batch: Pending, *, count: Ints, size: Ints, chunk: int, start: Ints, now: float
     ) -> None:
-        """Say what the store answered for the keys that `batch` asked for, in their order."""
-        _fill(self._books, batch.entries[batch.asked], count, size, chunk, start, now)
+        """Set what the store has for the keys that `batch` missed, in their order."""
+        _load(self._table, batch.entries[batch.missed], count, size, chunk, start, now)
 
-    def fail(self, batch: Found) -> None:
-        """Say that the store did not answer: the keys `batch` asked for are unknown as before."""
-        _fail(self._books, batch.entries[batch.asked])
+    def fail(self, batch: Pending) -> None:
+        """The store did not answer: the keys that `batch` missed are unknown as before."""
+        _fail(self._table, batch.entries[batch.missed])
 
-    def settle(self, batch: Found, now: float) -> Located:
-        """Where each record's rows are; after this the batch is done with."""
-        located = Located(*(np.empty(len(batch.entries), np.int64) for _ in range(3)))
-        _settle(
-            self._books, batch.entries, batch.asked, now, self._rules,
-            located.chunk, located.start, located.count,
+    def commit(self, batch: Pending, now: float) -> RowRuns:
+        """Where each record's rows are; the batch's uses, admissions and evictions take effect."""
+        runs = RowRuns(*(np.empty(len(batch.entries), np.int64) for _ in range(3)))
+        _commit(
+            self._table, batch.entries, batch.missed, now, self._policy,
+            runs.chunk, runs.start, runs.count,
         )  # fmt: skip
-        return located
+        return runs
 
-    def abandon(self, batch: Found) -> None:
-        """Give up a batch that will not be settled."""
-        _abandon(self._books, batch.entries)
+    def abandon(self, batch: Pending) -> None:
+        """Give up a batch that will not be committed."""
+        _abandon(self._table, batch.entries)
 
     def expire(self, now: float) -> None:
-        """Let all leave that are too old, also those that nobody asks for."""
-        _expire(self._books, now, self._rules)
+        """Remove all keys that have expired, also those that are not looked up."""
+        _expire(self._table, now, self._policy)
 
-    def places(self, entries: Ints) -> tuple[Ints, Ints]:
-        """Chunk and first row of these entries' rows; `NONE` where they are not in hand."""
-        rows = self._books.entries[entries]
+    def locations(self, entries: Ints) -> tuple[Ints, Ints]:
+        """Chunk and first row of these entries' rows; `NONE` where they are not in memory."""
+        rows = self._table.entries[entries]
         there = (rows["state"] != FREE) & (rows["start"] >= 0)
         return (
             np.where(there, rows["chunk"], NONE).astype(np.int64),
@@ -172,151 +178,147 @@ class Holding:
         )
 
     def move(self, entries: Ints, chunk: int, start: Ints) -> None:
-        """Say where these entries' rows are now."""
-        self._books.entries["chunk"][entries] = chunk
-        self._books.entries["start"][entries] = start
+        """Set where these entries' rows are now."""
+        self._table.entries["chunk"][entries] = chunk
+        self._table.entries["start"][entries] = start
 
     @property
     def counts(self) -> dict[str, int]:
-        """Counts so far; each record is a hit, a negative hit, a miss or a failed lookup."""
-        return dict(zip(TALLY, self._books.tally.tolist(), strict=True))
+        """What has happened; each record is a hit, a negative hit, a miss or a failed lookup."""
+        return dict(zip(COUNTERS, self._table.counters.tolist(), strict=True))
 
     @property
     def entries(self) -> int:
-        """Keys that are held, those without rows included."""
+        """Keys that are kept, those without rows included."""
         return self._sum("entries")
 
     @property
     def rows(self) -> int:
-        """Rows that are held."""
+        """Rows that are kept."""
         return self._sum("rows") - self._sum("empty")
 
     @property
     def bytes(self) -> int:
-        """Bytes that are held, as they are charged for."""
+        """Bytes that are kept, as they are charged for."""
         return self._sum("bytes")
 
     def _sum(self, name: str) -> int:
-        return int(self._books.queues[name][[SMALL, MAIN]].sum())
+        return int(self._table.queues[name][[SMALL, MAIN]].sum())
 
     def codes(self) -> dict[str, list[int]]:
         """The codes of the keys in each queue, the newest first: for tests."""
-        books, queues = self._books, {"small": SMALL, "main": MAIN, "ghost": GHOST}
-        return {name: _codes(books, state).tolist() for name, state in queues.items()}
-
-
-def _or_never(age: float | None) -> float:
-    return math.inf if age is None else float(age)
+        queues = {"small": SMALL, "main": MAIN, "ghost": GHOST}
+        return {name: _codes(self._table, state).tolist() for name, state in queues.items()}
 
 
 @numba.njit(cache=True, inline="always")
-def _is_too_old(entry: Line, now: float, rules: Rules) -> Any:
+def _has_expired(entry: Line, now: float, policy: Policy) -> Any:
     if entry.start < 0:
         return False
-    limit = rules.ttl if entry.count else rules.missing_ttl
-    return now - entry.read >= limit or now - entry.used >= rules.idle_ttl
+    limit = policy.ttl if entry.count else policy.missing_ttl
+    return now - entry.read >= limit or now - entry.used >= policy.idle_ttl
 
 
 @numba.njit(cache=True)
-def _find(
-    books: Books, codes: Ints, data: Bytes, offsets: Ints, now: float, rules: Rules,
-    found: Ints, asked: Ints,
+def _lookup(
+    table: HashTable, codes: Ints, data: Bytes, offsets: Ints, now: float, policy: Policy,
+    entries: Ints, missed: Ints,
 ) -> int:  # fmt: skip
     count, begin, length = 0, 0, 0
     for i in range(len(codes)):
         if len(offsets):
             begin, length = offsets[i], offsets[i + 1] - offsets[i]
-        slot = hash_table.find(books, codes[i], data, begin, length)
-        e = books.slots[slot]
-        if e != NONE and _is_too_old(books.entries[e], now, rules):
-            expel(books, e)
-            books.tally[hash_table.EXPIRED] += 1
-            slot = hash_table.find(books, codes[i], data, begin, length)
+        slot = find_slot(table, codes[i], data, begin, length)
+        e = table.slots[slot]
+        if e != NONE and _has_expired(table.entries[e], now, policy):
+            remove(table, e)
+            table.counters[EXPIRED] += 1
+            slot = find_slot(table, codes[i], data, begin, length)
             e = NONE
         if e == NONE:
-            e = hash_table.add(books, slot, codes[i], data, begin, length)
-        entry = books.entries[e]
+            e = hash_table.insert(table, slot, codes[i], data, begin, length)
+        entry = table.entries[e]
         if entry.start == UNKNOWN:
-            entry.start = ASKED
-            asked[count] = i
+            entry.start = LOADING
+            missed[count] = i
             count += 1
         entry.pins += 1
-        found[i] = e
+        entries[i] = e
     return count
 
 
 @numba.njit(cache=True)
-def _fill(
-    books: Books, entries: Ints, count: Ints, size: Ints, chunk: int, start: Ints, now: float
+def _load(
+    table: HashTable, entries: Ints, count: Ints, size: Ints, chunk: int, start: Ints, now: float
 ) -> None:
     for k in range(len(entries)):
-        entry = books.entries[entries[k]]
+        entry = table.entries[entries[k]]
         entry.count, entry.size = count[k], size[k] + entry.length + ENTRY_BYTES
         entry.chunk, entry.start = (chunk, start[k]) if count[k] else (NONE, 0)
         entry.read = entry.used = now
 
 
 @numba.njit(cache=True)
-def _fail(books: Books, entries: Ints) -> None:
+def _fail(table: HashTable, entries: Ints) -> None:
     for e in entries:
-        books.entries[e].start = UNKNOWN
-        expel(books, e)
+        table.entries[e].start = UNKNOWN
+        remove(table, e)
 
 
 @numba.njit(cache=True)
-def _settle(
-    books: Books, found: Ints, asked: Ints, now: float, rules: Rules,
+def _commit(
+    table: HashTable, entries: Ints, missed: Ints, now: float, policy: Policy,
     chunk: Ints, start: Ints, count: Ints,
 ) -> None:  # fmt: skip
     loads = 0
-    for i in range(len(found)):
-        e = found[i]
-        entry = books.entries[e]
+    for i in range(len(entries)):
+        e = entries[i]
+        entry = table.entries[e]
         entry.pins -= 1
-        is_first = loads < len(asked) and asked[loads] == i
+        is_first = loads < len(missed) and missed[loads] == i
         loads += is_first
         if entry.start < 0:
-            books.tally[FAILED_LOOKUPS] += 1
+            table.counters[FAILED_LOOKUPS] += 1
             chunk[i], start[i], count[i] = NONE, 0, 0
             continue
         chunk[i], start[i], count[i] = entry.chunk, entry.start, entry.count
-        books.tally[MISSES if is_first else HITS if entry.count else NEGATIVE_HITS] += 1
+        table.counters[MISSES if is_first else HITS if entry.count else NEGATIVE_HITS] += 1
         entry.used = now
         if entry.state == SMALL or entry.state == MAIN:
-            touch(books, e, rules)
-        elif entry.state != DETACHED and not admit(books, e, rules):
-            books.tally[UNCACHEABLE] += is_first
-    for e in found:
-        if not books.entries[e].pins:
-            release(books, e)
+            touch(table, e, policy)
+        elif entry.state != DETACHED and not admit(table, e, policy):
+            table.counters[UNCACHEABLE] += is_first
+    for e in entries:
+        if not table.entries[e].pins:
+            release(table, e)
 
 
 @numba.njit(cache=True)
-def _abandon(books: Books, found: Ints) -> None:
-    for e in found:
-        books.entries[e].pins -= 1
-    for e in found:
-        entry = books.entries[e]
+def _abandon(table: HashTable, entries: Ints) -> None:
+    for e in entries:
+        table.entries[e].pins -= 1
+    for e in entries:
+        entry = table.entries[e]
         if not entry.pins:
-            if entry.start == ASKED:
+            if entry.start == LOADING:
                 entry.start = UNKNOWN
-            release(books, e)
+            release(table, e)
 
 
 @numba.njit(cache=True)
-def _expire(books: Books, now: float, rules: Rules) -> None:
-    for e in range(len(books.entries)):
-        entry = books.entries[e]
-        if entry.state not in (FREE, LOOSE, DETACHED) and _is_too_old(entry, now, rules):
-            expel(books, e)
-            books.tally[hash_table.EXPIRED] += 1
+def _expire(table: HashTable, now: float, policy: Policy) -> None:
+    for e in range(len(table.entries)):
+        entry = table.entries[e]
+        if entry.state not in (FREE, LOOSE, DETACHED) and _has_expired(entry, now, policy):
+            remove(table, e)
+            table.counters[EXPIRED] += 1
 
 
 @numba.njit(cache=True)
-def _codes(books: Books, state: int) -> Ints:
-    codes = np.empty(books.queues[state].entries, np.int64)
-    e = books.queues[state].first
+def _codes(table: HashTable, state: int) -> Ints:
+    codes = np.empty(table.queues[state].entries, np.int64)
+    e = table.queues[state].first
     for k in range(len(codes)):
-        codes[k] = books.entries[e].code
-        e = books.entries[e].after
+        codes[k] = table.entries[e].code
+        e = table.entries[e].after
     return codes

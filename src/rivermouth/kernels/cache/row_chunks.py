@@ -1,8 +1,8 @@
-"""The rows of the keys that are held, in few Arrow chunks.
+"""The rows of the keys that are cached, in few Arrow chunks.
 
-What one fetch brings is a chunk. Chunks of like size are made one, so that their number grows with
-the logarithm of the rows; rows that nobody holds any more leave when chunks are made one, or when
-more than half of all rows are such.
+What one fetch brings is a chunk. Chunks of like size are merged, so that their number grows with
+the logarithm of the rows; rows that no entry refers to any more are dropped when chunks are merged,
+or when more than half of all rows are such.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from rivermouth.kernels.cache.key_cache import Holding
-from rivermouth.kernels.keys.encoding import Ints
-from rivermouth.kernels.ranges.bounds import Numbers
+from rivermouth.kernels.arrays import Floats, Ints
+from rivermouth.kernels.cache.key_cache import KeyCache
+from rivermouth.kernels.ranges.range_keys import RangeEncoder, RangeKeys
 
 Columns = Mapping[str, pa.Array]
+Order = tuple[RangeEncoder, RangeKeys]
 
 _LARGEST = 1 << 30  # bytes of a chunk; far from where 32-bit offsets end
-_SPARE_ROWS, _SPARE_BYTES = 10_000, 1 << 20  # held by nobody and not worth the work
+_SPARE_ROWS, _SPARE_BYTES = 10_000, 1 << 20  # dead ones that are not worth the work
 
 
 @dataclass(frozen=True)
@@ -33,14 +33,14 @@ class Chunk:
     columns, rows
         The columns, and how many rows they have (there may be no column).
     order
-        The value by which each key's rows are sorted, where they are.
+        The range keys by which each key's rows are sorted, where they are, and their encoder.
     entries, start, count
         The entry of each key, where its rows start, and how many there are.
     """
 
     columns: Columns
     rows: int
-    order: Numbers | None
+    order: Order | None
     entries: Ints
     start: Ints
     count: Ints
@@ -78,45 +78,45 @@ class Chunks:
         ]
         position = np.empty(len(row), np.int64)
         position[order] = np.arange(len(row))
-        return _united(parts), position
+        return _concatenated(parts), position
 
-    def tidy(self, held: Holding) -> None:
-        """Make chunks of like size one, and let rows go that nobody holds."""
+    def compact(self, cache: KeyCache) -> None:
+        """Merge chunks of like size, and drop dead rows."""
         while len(self.chunks) > 1 and self._last_are_alike():
             last, other = self.chunks.pop(), self.chunks.pop()
             number = len(self.chunks)
-            parts = [_live(other, number, held), _live(last, number + 1, held)]
-            self._append([part for part in parts if part.rows], held)
-        if self._are_mostly_dead(held):
+            parts = [_live(other, number, cache), _live(last, number + 1, cache)]
+            self._append([part for part in parts if part.rows], cache)
+        if self._are_mostly_dead(cache):
             old, self.chunks = self.chunks, []
-            live = [_live(chunk, number, held) for number, chunk in enumerate(old)]
+            live = [_live(chunk, number, cache) for number, chunk in enumerate(old)]
             for chunk in live:
                 if chunk.rows:
-                    self._append([chunk], held)
+                    self._append([chunk], cache)
 
-    def _are_mostly_dead(self, held: Holding) -> bool:
+    def _are_mostly_dead(self, cache: KeyCache) -> bool:
         rows = sum(chunk.rows for chunk in self.chunks)
         size = sum(chunk.nbytes for chunk in self.chunks)
-        return rows > 2 * held.rows + _SPARE_ROWS or size > 2 * held.bytes + _SPARE_BYTES
+        return rows > 2 * cache.rows + _SPARE_ROWS or size > 2 * cache.bytes + _SPARE_BYTES
 
     def _last_are_alike(self) -> bool:
         other, last = self.chunks[-2:]
         return other.rows <= 2 * last.rows and other.nbytes + last.nbytes < _LARGEST
 
-    def _append(self, parts: Sequence[Chunk], held: Holding) -> None:
-        """Put these chunks, as one, behind the others, and say where their rows are now."""
+    def _append(self, parts: Sequence[Chunk], cache: KeyCache) -> None:
+        """Add these chunks as one, and set where their rows are now."""
         if parts:
-            chunk = parts[0] if len(parts) == 1 else _one(parts)
-            held.move(chunk.entries, self.add(chunk), chunk.start)
+            chunk = parts[0] if len(parts) == 1 else _merged(parts)
+            cache.move(chunk.entries, self.add(chunk), chunk.start)
 
     @property
     def _types(self) -> list[tuple[str, pa.DataType]]:
         return [(field.name, field.type) for field in self.schema]
 
 
-def _live(chunk: Chunk, number: int, held: Holding) -> Chunk:
-    """The chunk without the rows that nobody holds; `number` is what entries know it by."""
-    where, start = held.places(chunk.entries)
+def _live(chunk: Chunk, number: int, cache: KeyCache) -> Chunk:
+    """The chunk without its dead rows; `number` is what entries know it by."""
+    where, start = cache.locations(chunk.entries)
     keep = (where == number) & (start == chunk.start)
     if keep.all():
         return chunk
@@ -125,21 +125,23 @@ def _live(chunk: Chunk, number: int, held: Holding) -> Chunk:
     return Chunk(
         _taken(chunk.columns, rows),
         len(rows),
-        None if chunk.order is None else chunk.order[rows],
+        None
+        if chunk.order is None
+        else RangeEncoder.merge([(chunk.order[0], chunk.order[1][rows])]),
         chunk.entries[keep],
         np.cumsum(count) - count,
         count,
     )
 
 
-def _one(parts: Sequence[Chunk]) -> Chunk:
+def _merged(parts: Sequence[Chunk]) -> Chunk:
     """Chunks one after the other, as one."""
     first = np.cumsum([0, *(part.rows for part in parts)])
     orders = [part.order for part in parts if part.order is not None]
     return Chunk(
-        _united([part.columns for part in parts]),
+        _concatenated([part.columns for part in parts]),
         int(first[-1]),
-        np.concatenate(orders) if orders else None,
+        RangeEncoder.merge(orders) if orders else None,
         np.concatenate([part.entries for part in parts]),
         np.concatenate([part.start + before for part, before in zip(parts, first, strict=False)]),
         np.concatenate([part.count for part in parts]),
@@ -151,7 +153,7 @@ def _taken(columns: Columns, rows: Ints) -> dict[str, pa.Array]:
     return {name: column.take(index) for name, column in columns.items()}
 
 
-def _united(parts: Sequence[Columns]) -> dict[str, pa.Array]:
+def _concatenated(parts: Sequence[Columns]) -> dict[str, pa.Array]:
     return {name: pa.concat_arrays([part[name] for part in parts]) for name in parts[0]}
 
 
@@ -167,7 +169,7 @@ def spread(start: Ints, count: Ints) -> Ints:
     return np.arange(int(ends[-1]) if len(ends) else 0) + np.repeat(start - ends + count, count)
 
 
-def row_sizes(columns: Columns, rows: int) -> npt.NDArray[np.float64]:
+def row_sizes(columns: Columns, rows: int) -> Floats:
     """The bytes of each row: exact for flat columns, the mean for nested ones."""
     sizes = np.zeros(rows)
     for column in columns.values() if rows else ():

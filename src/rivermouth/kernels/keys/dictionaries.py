@@ -1,19 +1,19 @@
 """The distinct values of a column, numbered, in arrays that can be memory-mapped.
 
-Three forms of one thing: `build` gives every value a number, in the order in which values are
-first met, and `find` gives the number of a value, `NONE` where the table has no such value.
+Building gives every distinct value a code, in the order in which values are first met; `lookup`
+gives the code of a value, `NONE` where the dictionary does not have it.
 
-=========  =========================================================  =======================
-form       for                                                        arrays
-=========  =========================================================  =======================
-Dense      whole numbers that lie close together, as ids do           low, codes
-Numbers    other whole numbers                                        slots, values
-Texts      bytes of any length                                        slots, offsets, data
-=========  =========================================================  =======================
+================  ========================================  ====================
+dictionary        for                                       arrays
+================  ========================================  ====================
+DenseDictionary   integers that lie close together, as ids  low, codes
+IntDictionary     other integers                            slots, values
+BytesDictionary   bytes of any length                       slots, offsets, data
+================  ========================================  ====================
 
-`slots` is an open-addressing table with linear probing. A slot holds 32 bits of a value's hash
-and its number, so that a probe that meets another value is nearly always settled without
-looking at that value; equality is decided by the value itself.
+`slots` is an open-addressing hash table with linear probing. A slot holds 32 bits of a value's
+hash and its code, so that a probe that meets another value nearly always goes on without looking
+at that value; equality is decided by the value itself.
 
 Loops go in blocks: first all hashes of a block, then all slots, then all values. The loads of one
 such step do not depend on each other, so the processor waits for many of them at once.
@@ -29,17 +29,16 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
+from rivermouth.kernels.arrays import Bytes, Codes, Ints
+
 Arrays = dict[str, npt.NDArray[np.generic]]
-Bytes = npt.NDArray[np.uint8]
-Codes = npt.NDArray[np.int32]
-Ints = npt.NDArray[np.int64]
 Slots = npt.NDArray[np.uint64]
-Word = Any  # an unsigned number of 64 bits, one of numba's
+Word = Any  # numba's uint64
 
 NONE = -1
 
 _BLOCK = 512
-_SPREAD = 4  # a span of up to so many numbers a value is addressed directly: no larger than slots
+_SPREAD = 4  # a span of up to so many integers a value is addressed directly
 _ROOM = 1.6  # slots a value, at least: probes stay short up to about two thirds full
 
 _NOTHING, _ONE, _HALF, _LOW = np.uint64(0), np.uint64(1), np.uint64(32), np.uint64(0xFFFFFFFF)
@@ -47,88 +46,82 @@ _MIX, _FOLD = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)
 
 
 @dataclass(frozen=True)
-class Form:
-    """What all forms have in common."""
-
-    def arrays(self) -> Arrays:
-        """The arrays by name, for keeping."""
-        return {part.name: getattr(self, part.name) for part in fields(self)}
-
-
-@dataclass(frozen=True)
-class Dense(Form):
-    """Numbers addressed directly: `codes` has a place for each from `low` on."""
+class DenseDictionary:
+    """Integers addressed directly: ``codes[i]`` is the code of ``low + i``."""
 
     low: Ints
     codes: Codes
 
-    def find(self, values: Ints) -> Codes:
-        """The number of each value."""
-        return _find_dense(_fixed(values), self.low[0], self.codes)
+    def lookup(self, values: Ints) -> Codes:
+        """The code of each value."""
+        return _lookup_dense(_fixed(values), self.low[0], self.codes)
 
 
 @dataclass(frozen=True)
-class Numbers(Form):
-    """Whole numbers by their hash."""
+class IntDictionary:
+    """Integers by their hash."""
 
     slots: Slots
     values: Ints
 
-    def find(self, values: Ints) -> Codes:
-        """The number of each value."""
-        return _find_numbers(_fixed(values), self.slots, self.values)
+    def lookup(self, values: Ints) -> Codes:
+        """The code of each value."""
+        return _lookup_ints(_fixed(values), self.slots, self.values)
 
 
 @dataclass(frozen=True)
-class Texts(Form):
+class BytesDictionary:
     """Bytes by their hash; value i is ``data[offsets[i]:offsets[i + 1]]``."""
 
     slots: Slots
     offsets: Ints
     data: Bytes
 
-    def find(self, offsets: Ints, data: Bytes) -> Codes:
-        """The number of each value of a column of bytes."""
-        return _find_texts(_fixed(offsets), _fixed(data), self.slots, self.offsets, self.data)
+    def lookup(self, offsets: Ints, data: Bytes) -> Codes:
+        """The code of each value of a column of bytes."""
+        return _lookup_bytes(_fixed(offsets), _fixed(data), self.slots, self.offsets, self.data)
 
 
-def build_numbers(values: Ints) -> tuple[Dense | Numbers, Codes]:
-    """The distinct ones of `values`, and the number of each value."""
+Dictionary = DenseDictionary | IntDictionary | BytesDictionary
+
+
+def build_ints(values: Ints) -> tuple[DenseDictionary | IntDictionary, Codes]:
+    """The dictionary of `values`, and the code of each value."""
     values = _fixed(values)
     low, high = (int(values.min()), int(values.max())) if len(values) else (0, 0)
     if high - low < _SPREAD * len(values):
         codes, found = _build_dense(values, low, high - low + 1)
-        return Dense(np.array([low]), codes), found
-    slots, first, found = _build_numbers(values, _bits(len(values)))
+        return DenseDictionary(np.array([low]), codes), found
+    slots, first, found = _build_ints(values, _bits(len(values)))
     distinct = values[first]
     if _bits(len(distinct)) < _bits(len(values)):  # few of many: slots for those there are
-        slots, _, _ = _build_numbers(_fixed(distinct), _bits(len(distinct)))
-    return Numbers(slots, distinct), found
+        slots, _, _ = _build_ints(_fixed(distinct), _bits(len(distinct)))
+    return IntDictionary(slots, distinct), found
 
 
-def build_texts(offsets: Ints, data: Bytes) -> tuple[Texts, Codes]:
-    """The distinct values of a column of bytes, and the number of each value."""
+def build_bytes(offsets: Ints, data: Bytes) -> tuple[BytesDictionary, Codes]:
+    """The dictionary of a column of bytes, and the code of each value."""
     offsets, data, count = _fixed(offsets), _fixed(data), len(offsets) - 1
-    slots, first, found = _build_texts(offsets, data, _bits(count))
+    slots, first, found = _build_bytes(offsets, data, _bits(count))
     kept, kept_data = _gather(offsets, data, first)
     if _bits(len(first)) < _bits(count):
-        slots, _, _ = _build_texts(_fixed(kept), _fixed(kept_data), _bits(len(first)))
-    return Texts(slots, kept, kept_data), found
+        slots, _, _ = _build_bytes(_fixed(kept), _fixed(kept_data), _bits(len(first)))
+    return BytesDictionary(slots, kept, kept_data), found
 
 
-def mixed_numbers(values: Ints) -> Slots:
-    """A hash of each number that is the same in every process."""
-    return _mixed_numbers(_fixed(values))
+def hash_ints(values: Ints) -> Slots:
+    """A hash of each integer that is the same in every process."""
+    return _hash_ints(_fixed(values))
 
 
-def mixed_texts(offsets: Ints, data: Bytes) -> Slots:
+def hash_bytes(offsets: Ints, data: Bytes) -> Slots:
     """A hash of each value of a column of bytes that is the same in every process."""
-    return _mixed_texts(_fixed(offsets), _fixed(data))
+    return _hash_bytes(_fixed(offsets), _fixed(data))
 
 
-def form_of(arrays: Arrays) -> Dense | Numbers | Texts:
-    """The form that these arrays were kept from."""
-    for form in (Dense, Numbers, Texts):
+def from_arrays(arrays: Arrays) -> Dictionary:
+    """The dictionary that has these arrays, by the names of its fields."""
+    for form in (DenseDictionary, IntDictionary, BytesDictionary):
         if set(arrays) == {part.name for part in fields(form)}:
             return form(**arrays)  # type: ignore[arg-type]
     raise AssertionError(sorted(arrays))
@@ -146,7 +139,7 @@ def _bits(count: int) -> int:
     return max(3, math.ceil(math.log2(max(1, count) * _ROOM)))
 
 
-# -- numbers that lie close together
+# -- integers that lie close together
 
 
 @numba.njit(cache=True)
@@ -163,7 +156,7 @@ def _build_dense(values: Ints, low: int, span: int) -> tuple[Codes, Codes]:
 
 
 @numba.njit(cache=True)
-def _find_dense(values: Ints, low: int, codes: Codes) -> Codes:
+def _lookup_dense(values: Ints, low: int, codes: Codes) -> Codes:
     found = np.empty(len(values), np.int32)
     span = np.uint64(len(codes))
     for k in range(len(values)):
@@ -177,7 +170,7 @@ def _find_dense(values: Ints, low: int, codes: Codes) -> Codes:
 
 @numba.njit(cache=True, inline="always")
 def _slot(mixed: Word, code: int) -> Word:
-    """What a slot holds: half of the hash, and the number plus one; an empty slot is 0."""
+    """What a slot holds: half of the hash, and the code plus one; an empty slot is 0."""
     return (mixed << _HALF) | np.uint64(code + 1)
 
 
@@ -193,7 +186,7 @@ def _code(slot: Word) -> Any:
 
 @numba.njit(cache=True)
 def _candidates(hashes: Slots, count: int, slots: Slots, shift: Word, found: Ints) -> None:
-    """For each hash the number in its first slot with the same tag, `NONE` if there is none."""
+    """For each hash the code in its first slot with the same tag, `NONE` if there is none."""
     mask = np.uint64(len(slots) - 1)
     for k in range(count):
         found[k] = np.int64(slots[hashes[k] >> shift])
@@ -206,26 +199,26 @@ def _candidates(hashes: Slots, count: int, slots: Slots, shift: Word, found: Int
         found[k] = _code(slot)
 
 
-# -- other numbers
+# -- other integers
 
 
 @numba.njit(cache=True, inline="always")
-def mix(value: int) -> Word:
+def hash_int(value: int) -> Word:
     """A hash whose upper bits choose the slot and whose lower ones are the tag."""
     mixed = np.uint64(value) * _MIX
     return (mixed ^ (mixed >> _HALF)) * _FOLD
 
 
 @numba.njit(cache=True)
-def _mixed_numbers(values: Ints) -> Slots:
+def _hash_ints(values: Ints) -> Slots:
     mixed = np.empty(len(values), np.uint64)
     for k in range(len(values)):
-        mixed[k] = mix(values[k])
+        mixed[k] = hash_int(values[k])
     return mixed
 
 
 @numba.njit(cache=True)
-def _seek_number(value: int, mixed: Word, slots: Slots, shift: Word, values: Ints) -> Word:
+def _seek_int(value: int, mixed: Word, slots: Slots, shift: Word, values: Ints) -> Word:
     """The slot that holds `value`, or the empty one where it belongs."""
     at, mask = mixed >> shift, np.uint64(len(slots) - 1)
     while slots[at] != _NOTHING:
@@ -236,8 +229,8 @@ def _seek_number(value: int, mixed: Word, slots: Slots, shift: Word, values: Int
 
 
 @numba.njit(cache=True)
-def _build_numbers(values: Ints, bits: int) -> tuple[Slots, Ints, Codes]:
-    """The slots, where each distinct value is first met, and the number of each value."""
+def _build_ints(values: Ints, bits: int) -> tuple[Slots, Ints, Codes]:
+    """The slots, where each distinct value is first met, and the code of each value."""
     slots, shift = np.zeros(1 << bits, np.uint64), np.uint64(64 - bits)
     distinct, first = np.empty(len(values), np.int64), np.empty(len(values), np.int64)
     found = np.empty(len(values), np.int32)
@@ -246,11 +239,11 @@ def _build_numbers(values: Ints, bits: int) -> tuple[Slots, Ints, Codes]:
     for start in range(0, len(values), _BLOCK):
         stop = min(start + _BLOCK, len(values))
         for k in range(start, stop):
-            hashes[k - start] = mix(values[k])
-            near[k - start] = slots[hashes[k - start] >> shift]  # brings it into the cache
+            hashes[k - start] = hash_int(values[k])
+            near[k - start] = slots[hashes[k - start] >> shift]  # prefetched
         for k in range(start, stop):
             mixed = hashes[k - start]
-            at = _seek_number(values[k], mixed, slots, shift, distinct)
+            at = _seek_int(values[k], mixed, slots, shift, distinct)
             if slots[at] == _NOTHING:
                 slots[at] = _slot(mixed, count)
                 distinct[count], first[count] = values[k], k
@@ -260,23 +253,23 @@ def _build_numbers(values: Ints, bits: int) -> tuple[Slots, Ints, Codes]:
 
 
 @numba.njit(cache=True)
-def _find_numbers(asked: Ints, slots: Slots, values: Ints) -> Codes:
-    found = np.full(len(asked), NONE, np.int32)
+def _lookup_ints(probe: Ints, slots: Slots, values: Ints) -> Codes:
+    found = np.full(len(probe), NONE, np.int32)
     if not len(values):
         return found
     shift = _shift(slots)
     hashes, codes = np.empty(_BLOCK, np.uint64), np.empty(_BLOCK, np.int64)
     near = np.empty(_BLOCK, np.int64)
-    for start in range(0, len(asked), _BLOCK):
-        count = min(_BLOCK, len(asked) - start)
+    for start in range(0, len(probe), _BLOCK):
+        count = min(_BLOCK, len(probe) - start)
         for k in range(count):
-            hashes[k] = mix(asked[start + k])
+            hashes[k] = hash_int(probe[start + k])
         _candidates(hashes, count, slots, shift, codes)
         for k in range(count):
             near[k] = values[max(codes[k], 0)]
         for k in range(count):
-            if codes[k] != NONE and near[k] != asked[start + k]:  # another value of the same tag
-                at = _seek_number(asked[start + k], hashes[k], slots, shift, values)
+            if codes[k] != NONE and near[k] != probe[start + k]:  # another value of the same tag
+                at = _seek_int(probe[start + k], hashes[k], slots, shift, values)
                 codes[k] = _code(slots[at])
             found[start + k] = codes[k]
     return found
@@ -296,7 +289,7 @@ def _shift(slots: Slots) -> Word:
 
 @numba.njit(cache=True, inline="always")
 def _word(data: Bytes, at: int) -> Word:
-    """Eight bytes as one number."""
+    """Eight bytes as one integer."""
     word = np.uint64(0)
     for b in range(8):
         word |= np.uint64(data[at + b]) << np.uint64(8 * b)
@@ -304,7 +297,7 @@ def _word(data: Bytes, at: int) -> Word:
 
 
 @numba.njit(cache=True)
-def _mixed_text(data: Bytes, start: int, stop: int) -> Word:
+def _hash_one(data: Bytes, start: int, stop: int) -> Word:
     mixed = np.uint64(stop - start) * _MIX
     while start + 8 <= stop:
         mixed = (mixed ^ _word(data, start)) * _FOLD
@@ -318,16 +311,16 @@ def _mixed_text(data: Bytes, start: int, stop: int) -> Word:
 
 
 @numba.njit(cache=True)
-def _mixed_texts(offsets: Ints, data: Bytes) -> Slots:
+def _hash_bytes(offsets: Ints, data: Bytes) -> Slots:
     mixed = np.empty(len(offsets) - 1, np.uint64)
     for k in range(len(mixed)):
-        mixed[k] = _mixed_text(data, offsets[k], offsets[k + 1])
+        mixed[k] = _hash_one(data, offsets[k], offsets[k + 1])
     return mixed
 
 
 @numba.njit(cache=True)
 def _same(data: Bytes, start: int, stop: int, other: Bytes, at: int, end: int) -> bool:
-    """Whether two runs of bytes are equal."""
+    """Whether two byte strings are equal."""
     if stop - start != end - at:
         return False
     while start + 8 <= stop:
@@ -344,13 +337,13 @@ def _same(data: Bytes, start: int, stop: int, other: Bytes, at: int, end: int) -
 
 
 @numba.njit(cache=True)
-def _seek_text(
+def _seek_bytes(
     data: Bytes, start: int, stop: int, mixed: Word, slots: Slots, shift: Word,
     kept: Bytes, begin: Ints, end: Ints,
 ) -> Word:  # fmt: skip
     """The slot that holds ``data[start:stop]``, or the empty one where it belongs.
 
-    The value of number i is ``kept[begin[i]:end[i]]``.
+    The value of code i is ``kept[begin[i]:end[i]]``.
     """
     at, mask = mixed >> shift, np.uint64(len(slots) - 1)
     while slots[at] != _NOTHING:
@@ -363,8 +356,8 @@ def _seek_text(
 
 
 @numba.njit(cache=True)
-def _build_texts(offsets: Ints, data: Bytes, bits: int) -> tuple[Slots, Ints, Codes]:
-    """The slots, where each distinct value is first met, and the number of each value."""
+def _build_bytes(offsets: Ints, data: Bytes, bits: int) -> tuple[Slots, Ints, Codes]:
+    """The slots, where each distinct value is first met, and the code of each value."""
     slots, shift = np.zeros(1 << bits, np.uint64), np.uint64(64 - bits)
     rows = len(offsets) - 1
     first, found = np.empty(rows, np.int64), np.empty(rows, np.int32)
@@ -374,11 +367,13 @@ def _build_texts(offsets: Ints, data: Bytes, bits: int) -> tuple[Slots, Ints, Co
     for start in range(0, rows, _BLOCK):
         stop = min(start + _BLOCK, rows)
         for k in range(start, stop):
-            hashes[k - start] = _mixed_text(data, offsets[k], offsets[k + 1])
-            near[k - start] = slots[hashes[k - start] >> shift]  # brings it into the cache
+            hashes[k - start] = _hash_one(data, offsets[k], offsets[k + 1])
+            near[k - start] = slots[hashes[k - start] >> shift]  # prefetched
         for k in range(start, stop):
             mixed = hashes[k - start]
-            at = _seek_text(data, offsets[k], offsets[k + 1], mixed, slots, shift, data, begin, end)
+            at = _seek_bytes(
+                data, offsets[k], offsets[k + 1], mixed, slots, shift, data, begin, end
+            )
             if slots[at] == _NOTHING:
                 slots[at] = _slot(mixed, count)
                 first[count], begin[count], end[count] = k, offsets[k], offsets[k + 1]
@@ -388,8 +383,10 @@ def _build_texts(offsets: Ints, data: Bytes, bits: int) -> tuple[Slots, Ints, Co
 
 
 @numba.njit(cache=True)
-def _find_texts(asked: Ints, asked_data: Bytes, slots: Slots, offsets: Ints, data: Bytes) -> Codes:
-    rows = len(asked) - 1
+def _lookup_bytes(
+    probe: Ints, probe_data: Bytes, slots: Slots, offsets: Ints, data: Bytes
+) -> Codes:
+    rows = len(probe) - 1
     found = np.full(rows, NONE, np.int32)
     if len(offsets) == 1:
         return found
@@ -399,19 +396,19 @@ def _find_texts(asked: Ints, asked_data: Bytes, slots: Slots, offsets: Ints, dat
     for start in range(0, rows, _BLOCK):
         count = min(_BLOCK, rows - start)
         for k in range(count):
-            hashes[k] = _mixed_text(asked_data, asked[start + k], asked[start + k + 1])
+            hashes[k] = _hash_one(probe_data, probe[start + k], probe[start + k + 1])
         _candidates(hashes, count, slots, shift, codes)
         for k in range(count):
             near[k] = begin[max(codes[k], 0)]
         if len(data):
             for k in range(count):
-                first[k] = data[min(near[k], len(data) - 1)]  # brings it into the cache
+                first[k] = data[min(near[k], len(data) - 1)]  # prefetched
         for k in range(count):
             if codes[k] == NONE:
                 continue
-            low, high = asked[start + k], asked[start + k + 1]
-            if not _same(asked_data, low, high, data, near[k], end[codes[k]]):
-                at = _seek_text(asked_data, low, high, hashes[k], slots, shift, data, begin, end)
+            low, high = probe[start + k], probe[start + k + 1]
+            if not _same(probe_data, low, high, data, near[k], end[codes[k]]):
+                at = _seek_bytes(probe_data, low, high, hashes[k], slots, shift, data, begin, end)
                 codes[k] = _code(slots[at])
             found[start + k] = codes[k]
     return found

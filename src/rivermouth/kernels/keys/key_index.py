@@ -1,4 +1,4 @@
-"""Equality of one or several columns: every distinct key of the table gets a group number."""
+"""An index for equality of one or several columns: every distinct key of the table is a group."""
 
 from __future__ import annotations
 
@@ -11,16 +11,20 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rivermouth.errors import TableInvalid
-from rivermouth.kernels.arrays import stable_order
+from rivermouth.kernels.arrays import Codes, Ints, stable_order
 from rivermouth.kernels.keys import dictionaries
-from rivermouth.kernels.keys.dictionaries import NONE, Dense, Numbers, Texts
-from rivermouth.kernels.keys.values import are_bytes, decoded, missing, numbers, texts
+from rivermouth.kernels.keys.dictionaries import (
+    NONE,
+    BytesDictionary,
+    DenseDictionary,
+    Dictionary,
+    IntDictionary,
+)
+from rivermouth.kernels.keys.values import are_bytes, decoded, key_bytes, key_ints, missing
 
 __all__ = ["NONE", "KeyIndex", "build", "from_arrays", "missing"]
 
 Arrays = Mapping[str, npt.NDArray[np.generic]]
-Codes = npt.NDArray[np.int32]
-Ints = npt.NDArray[np.int64]
 
 _HALF = 32  # bits: a group and a code, side by side in one number
 _MOST = 2**31 - 2  # groups and rows are numbered in 32 bits
@@ -50,8 +54,8 @@ class KeyIndex:
     rows: Codes
     start: Codes
     kinds: tuple[pa.DataType, ...]
-    columns: tuple[Dense | Numbers | Texts, ...]
-    steps: tuple[Dense | Numbers, ...]
+    columns: tuple[Dictionary, ...]
+    steps: tuple[DenseDictionary | IntDictionary, ...]
 
     @property
     def count(self) -> int:
@@ -59,22 +63,22 @@ class KeyIndex:
         return len(self.start) - 1
 
     def arrays(self) -> dict[str, npt.NDArray[np.generic]]:
-        """The index as named arrays, for keeping."""
+        """The index as named arrays."""
         kept: dict[str, npt.NDArray[np.generic]] = {
             "group": self.group, "rows": self.rows, "start": self.start
         }  # fmt: skip
         for what, forms in (("column", self.columns), ("step", self.steps)):
             for number, form in enumerate(forms):
-                kept |= {f"{what}{number}.{name}": a for name, a in form.arrays().items()}
+                kept |= {f"{what}{number}.{name}": a for name, a in vars(form).items()}
         return kept
 
     def lookup(self, columns: Sequence[pa.Array]) -> Codes:
         """The group of each row of `columns`, `NONE` where no table row has that key."""
         group = np.empty(0, np.int32)
         for number, column in enumerate(columns):
-            code = _find(self.columns[number], decoded(column), self.kinds[number])
+            code = _lookup(self.columns[number], decoded(column), self.kinds[number])
             if number:
-                code = self.steps[number - 1].find(_pairs(group, code))
+                code = self.steps[number - 1].lookup(_pairs(group, code))
             group = code
         group[missing(columns)] = NONE
         return group
@@ -100,15 +104,15 @@ def build(columns: Sequence[pa.Array]) -> KeyIndex:
             todo="Cut the table by its keys: cache=rm.full(buckets=...).",
         )  # fmt: skip
     there = np.flatnonzero(~gone)
-    forms: list[Dense | Numbers | Texts] = []
-    steps: list[Dense | Numbers] = []
+    forms: list[Dictionary] = []
+    steps: list[DenseDictionary | IntDictionary] = []
     code = np.empty(0, np.int32)
     kinds = tuple(column.type for column in columns)
     for number, column in enumerate(columns):
         form, one = _build(column if len(there) == len(column) else column.take(pa.array(there)))
         forms.append(form)
         if number:
-            step, one = dictionaries.build_numbers(_pairs(code, one))
+            step, one = dictionaries.build_ints(_pairs(code, one))
             steps.append(step)
         code = one
     count = int(code.max(initial=NONE)) + 1
@@ -123,9 +127,9 @@ def from_arrays(arrays: Arrays, kinds: Sequence[pa.DataType]) -> KeyIndex:
     """The index that `KeyIndex.arrays` was taken from, over key columns of these types."""
     plain = tuple(kind.value_type if pa.types.is_dictionary(kind) else kind for kind in kinds)
 
-    def form(what: str) -> Dense | Numbers | Texts:
+    def form(what: str) -> Dictionary:
         head = f"{what}."
-        return dictionaries.form_of(
+        return dictionaries.from_arrays(
             {name.removeprefix(head): a for name, a in arrays.items() if name.startswith(head)}
         )
 
@@ -136,19 +140,19 @@ def from_arrays(arrays: Arrays, kinds: Sequence[pa.DataType]) -> KeyIndex:
     )  # fmt: skip
 
 
-def _build(column: pa.Array) -> tuple[Dense | Numbers | Texts, Codes]:
+def _build(column: pa.Array) -> tuple[Dictionary, Codes]:
     if are_bytes(column.type):
-        return dictionaries.build_texts(*texts(column))
-    return dictionaries.build_numbers(numbers(column, column.type)[0])
+        return dictionaries.build_bytes(*key_bytes(column))
+    return dictionaries.build_ints(key_ints(column, column.type)[0])
 
 
-def _find(form: Dense | Numbers | Texts, column: pa.Array, kind: pa.DataType) -> Codes:
-    if isinstance(form, Texts):
-        return form.find(*texts(column))
-    asked, can_be = numbers(column, kind)
-    code = form.find(asked)
-    if can_be is not None:
-        code[~can_be] = NONE
+def _lookup(form: Dictionary, column: pa.Array, kind: pa.DataType) -> Codes:
+    if isinstance(form, BytesDictionary):
+        return form.lookup(*key_bytes(column))
+    values, has_form = key_ints(column, kind)
+    code = form.lookup(values)
+    if has_form is not None:
+        code[~has_form] = NONE
     return code
 
 

@@ -1,4 +1,4 @@
-"""Spark's own hash of a row of keys, so that a table is cut as Spark routes the events.
+"""Spark's own hash of a row of keys, so that a table is partitioned as Spark routes the events.
 
 ``hash(...)`` in Spark SQL is 32-bit Murmur3 with the seed 42; each column's hash is the seed of the
 next, and null leaves it as it is. Values are first brought to one type a family (see `hashes`).
@@ -15,14 +15,18 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rivermouth.kernels.keys.values import decimal_words, decoded, reals, texts, whole
-from rivermouth.kernels.spatial.geometry import Bools
+from rivermouth.kernels.arrays import Bools, Bytes, Codes, Ints
+from rivermouth.kernels.keys.values import (
+    decimal_words,
+    decoded,
+    family,
+    floats,
+    ints,
+    key_bytes,
+)
 
-Codes = npt.NDArray[np.int32]
 Hashes = npt.NDArray[np.uint32]
-Ints = npt.NDArray[np.int64]
-Bytes = npt.NDArray[np.uint8]
-Word = Any  # an unsigned number of 32 bits, one of numba's
+Word = Any  # numba's uint32
 
 _SEED = 42
 _FIRST, _SECOND, _ADDED = np.uint32(0xCC9E2D51), np.uint32(0x1B873593), np.uint32(0xE6546B64)
@@ -58,19 +62,19 @@ def hashes(columns: Sequence[pa.Array]) -> Hashes:
 
 
 def _add(column: pa.Array, there: Bools, found: Hashes) -> None:
-    kind = column.type
-    if pa.types.is_decimal(kind):
-        wide = column.cast(pa.decimal128(_WIDE, kind.scale))
-        _add_decimals(decimal_words(wide), there, found)
-    elif pa.types.is_floating(kind):
-        # what stands for null is looked at, too, and may be anything
-        _add_longs((reals(pc.fill_null(column, 0)) + 0.0).view(np.int64), there, found)
-    elif pa.types.is_date(kind) or pa.types.is_boolean(kind):
-        _add_ints(whole(column), there, found)
-    elif pa.types.is_integer(kind) or pa.types.is_timestamp(kind):
-        _add_longs(whole(column), there, found)
-    else:
-        _add_bytes(*texts(column), there, found)
+    match family(column.type):
+        case "decimal":
+            wide = column.cast(pa.decimal128(_WIDE, column.type.scale))
+            _add_decimals(decimal_words(wide), there, found)
+        case "float":
+            # what stands for null is looked at, too, and may be anything
+            _add_longs((floats(pc.fill_null(column, 0)) + 0.0).view(np.int64), there, found)
+        case "date" | "boolean":
+            _add_ints(ints(column), there, found)
+        case "string" | "binary":
+            _add_bytes(*key_bytes(column), there, found)
+        case _:
+            _add_longs(ints(column), there, found)
 
 
 # numba computes with 64 bits: what is beyond 32 is cut off after every step

@@ -1,9 +1,9 @@
 """The skip lists of paper A (section 5.3), in flat arrays, with their comparisons counted.
 
-One list holds all rows in the order of `ranges.Sorted`: by key, then by place, then by row. A node
-is a position in that order; its tower of links starts at ``tower[node]``, the lowest link first,
-and a link that leads nowhere leads to the end. Heights are drawn (half of the nodes have one link,
-a quarter two, and so on) or taken from the position, by the paper's formula 4:
+One list holds all rows in the order of `SortedIndex`: by group, then by range key, then by row. A
+node is a position in that order; its tower of links starts at ``tower[node]``, the lowest link
+first, and a link that leads nowhere leads to the end. Heights are drawn (half of the nodes have
+one link, a quarter two, and so on) or taken from the position, by the paper's formula 4:
 1, 2, 1, 3, 1, 2, 1, 4, ...
 
 A search starts at the top of the head. It follows a link while the node there lies before what is
@@ -16,19 +16,17 @@ time it is built, so that nothing varies between builds.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numba
 import numpy as np
 import numpy.typing as npt
 
-from rivermouth.kernels.ranges.range_keys import Places
+from rivermouth.kernels.arrays import Bools, Codes, Ints
+from rivermouth.kernels.ranges.range_keys import RangeKeys
 from rivermouth.kernels.ranges.sorted_index import expand_spans, ordered, pairs_of
-from rivermouth.kernels.spatial.geometry import Bools
-
-Codes = npt.NDArray[np.int32]
-Ints = npt.NDArray[np.int64]
 
 _TALLEST = 48
 _SEED = 20080203
@@ -40,8 +38,8 @@ class SkipList:
 
     Parameters
     ----------
-    group, place, row
-        The key, the place and the table row of each node.
+    group, keys, row
+        The group, the range key and the table row of each node.
     tower
         Where the links of each node start, the head's last: one more than there are nodes.
     link
@@ -49,31 +47,38 @@ class SkipList:
     """
 
     group: Codes
-    place: Places
+    keys: RangeKeys
     row: Codes
     tower: Ints
     link: Codes
 
     def arrays(self) -> dict[str, npt.NDArray[np.generic]]:
-        """The index as named arrays, for keeping."""
-        return {part.name: getattr(self, part.name) for part in fields(self)}
+        """The index as the arrays that are kept, by name."""
+        own = vars(self).copy()
+        return {"place": own.pop("keys"), **own}
 
-    def between(self, group: Codes, low: Places, high: Places) -> tuple[Ints, Ints]:
-        """Pairs (position, table row) of the group's rows in [low, high], by position then place.
+    @classmethod
+    def of(cls, arrays: Mapping[str, Any]) -> SkipList:
+        """The index that `arrays` was taken from."""
+        own = dict(arrays)
+        return cls(keys=own.pop("place"), **own)
+
+    def between(self, group: Codes, low: RangeKeys, high: RangeKeys) -> tuple[Ints, Ints]:
+        """Pairs (position, table row) of the group's rows in [low, high], by position then key.
 
         A negative group has no rows.
         """
-        first, last = _spans(group, low, high, self.group, self.place, self.tower, self.link)
+        first, last = _spans(group, low, high, self.group, self.keys, self.tower, self.link)
         return expand_spans(first, last, self.row)
 
-    def asof(self, group: Codes, place: Places) -> tuple[Ints, Ints]:
-        """Pairs (position, table row) of the group's last row at or before `place`."""
-        found = _last(group, place, self.group, self.place, self.tower, self.link)
+    def asof(self, group: Codes, high: RangeKeys) -> tuple[Ints, Ints]:
+        """Pairs (position, table row) of the group's last row at or before `high`."""
+        found = _last(group, high, self.group, self.keys, self.tower, self.link)
         return pairs_of(found, self.row)
 
-    def comparisons(self, group: Codes, low: Places) -> Comparisons:
+    def comparisons(self, group: Codes, low: RangeKeys) -> Comparisons:
         """How many nodes are looked at to find the first row at or after each (group, low)."""
-        counts = _comparisons(group, low, self.group, self.place, self.tower, self.link)
+        counts = _comparisons(group, low, self.group, self.keys, self.tower, self.link)
         return Comparisons(*counts.T)
 
 
@@ -97,17 +102,17 @@ class Comparisons(NamedTuple):
 
 
 def build(
-    group: Codes, count: int, place: Places, usable: Bools, *, ideal: bool, seed: int = _SEED
+    group: Codes, count: int, keys: RangeKeys, usable: Bools, *, ideal: bool, seed: int = _SEED
 ) -> SkipList:
     """The list of the table's usable rows; heights ideal, or drawn from `seed`."""
-    row, _ = ordered(group, count, place, usable)
+    row, _ = ordered(group, count, keys, usable)
     heights = ideal_heights(len(row)) if ideal else random_heights(len(row), seed)
     tower, link = _linked(heights)
-    return SkipList(group[row], place[row], row.astype(np.int32), tower, link)
+    return SkipList(group[row], keys[row], row.astype(np.int32), tower, link)
 
 
 def ideal_heights(count: int) -> Ints:
-    """The paper's formula 4: the position's place in 1, 2, 1, 3, 1, 2, 1, 4, ...
+    """The paper's formula 4: the number at that position in 1, 2, 1, 3, 1, 2, 1, 4, ...
 
     Examples
     --------
@@ -139,23 +144,29 @@ def _linked(heights: Ints) -> tuple[Ints, Codes]:
 
 @numba.njit(cache=True, inline="always")
 def _is_before(
-    node: int, key: int, bound: float, also_equal: bool, group: Codes, place: Places
+    node: int, run: int, bound: float, also_equal: bool, group: Codes, keys: RangeKeys
 ) -> Any:
-    if group[node] != key:
-        return group[node] < key
-    return place[node] < bound or (also_equal and place[node] == bound)
+    if group[node] != run:
+        return group[node] < run
+    return keys[node] < bound or (also_equal and keys[node] == bound)
 
 
 @numba.njit(cache=True)
 def _seek(
-    key: int, bound: float, also_equal: bool, group: Codes, place: Places, tower: Ints, link: Codes
+    run: int,
+    bound: float,
+    also_equal: bool,
+    group: Codes,
+    keys: RangeKeys,
+    tower: Ints,
+    link: Codes,
 ) -> Any:
-    """The first node that does not lie before (key, bound); equal ones do where `also_equal`."""
-    node = end = len(place)
+    """The first node that does not lie before (run, bound); equal ones do where `also_equal`."""
+    node = end = len(keys)
     level = len(link) - tower[end] - 1  # the head's tower is the last
     while level >= 0:
         after = link[tower[node] + level]
-        if after < end and _is_before(after, key, bound, also_equal, group, place):
+        if after < end and _is_before(after, run, bound, also_equal, group, keys):
             node = after
         else:
             level -= 1
@@ -164,16 +175,22 @@ def _seek(
 
 @numba.njit(cache=True)
 def _spans(
-    asked: Codes, low: Places, high: Places, group: Codes, place: Places, tower: Ints, link: Codes
+    probe: Codes,
+    low: RangeKeys,
+    high: RangeKeys,
+    group: Codes,
+    keys: RangeKeys,
+    tower: Ints,
+    link: Codes,
 ) -> tuple[Ints, Ints]:
     """Find the lower bound, walk to the upper (Algorithm 5)."""
-    first, last = np.zeros(len(asked), np.int64), np.zeros(len(asked), np.int64)
-    for k in range(len(asked)):
-        if asked[k] < 0 or not low[k] <= high[k]:
+    first, last = np.zeros(len(probe), np.int64), np.zeros(len(probe), np.int64)
+    for k in range(len(probe)):
+        if probe[k] < 0 or not low[k] <= high[k]:
             continue
-        node = _seek(asked[k], low[k], False, group, place, tower, link)
+        node = _seek(probe[k], low[k], False, group, keys, tower, link)
         first[k] = node
-        while node < len(place) and group[node] == asked[k] and place[node] <= high[k]:
+        while node < len(keys) and group[node] == probe[k] and keys[node] <= high[k]:
             node = link[tower[node]]
         last[k] = node
     return first, last
@@ -181,27 +198,27 @@ def _spans(
 
 @numba.njit(cache=True)
 def _last(
-    asked: Codes, bound: Places, group: Codes, place: Places, tower: Ints, link: Codes
+    probe: Codes, bound: RangeKeys, group: Codes, keys: RangeKeys, tower: Ints, link: Codes
 ) -> Ints:
     """The last node of the key at or before each bound, -1 where there is none."""
-    found = np.full(len(asked), -1, np.int64)
-    for k in range(len(asked)):
-        if asked[k] < 0:
+    found = np.full(len(probe), -1, np.int64)
+    for k in range(len(probe)):
+        if probe[k] < 0:
             continue
-        after = _seek(asked[k], bound[k], True, group, place, tower, link)
-        if after > 0 and group[after - 1] == asked[k]:
+        after = _seek(probe[k], bound[k], True, group, keys, tower, link)
+        if after > 0 and group[after - 1] == probe[k]:
             found[k] = after - 1
     return found
 
 
 @numba.njit(cache=True)
 def _comparisons(
-    asked: Codes, low: Places, group: Codes, place: Places, tower: Ints, link: Codes
+    probe: Codes, low: RangeKeys, group: Codes, keys: RangeKeys, tower: Ints, link: Codes
 ) -> Ints:
     """The walk of `_seek`, counted: a line a search, see `Comparisons`."""
-    counts = np.zeros((len(asked), 3), np.int64)
-    end = len(place)
-    for k in range(len(asked)):
+    counts = np.zeros((len(probe), 3), np.int64)
+    end = len(keys)
+    for k in range(len(probe)):
         node, level, refused, is_found = end, len(link) - tower[end] - 1, end, False
         while level >= 0:
             after = link[tower[node] + level]
@@ -209,8 +226,8 @@ def _comparisons(
                 counts[k, 0] += 1
                 counts[k, 1] += after != refused
                 counts[k, 2] += not is_found
-                is_found |= group[after] == asked[k] and place[after] == low[k]
-            if after < end and _is_before(after, asked[k], low[k], False, group, place):
+                is_found |= group[after] == probe[k] and keys[after] == low[k]
+            if after < end and _is_before(after, probe[k], low[k], False, group, keys):
                 node = after
             else:
                 level, refused = level - 1, after

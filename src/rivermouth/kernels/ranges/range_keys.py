@@ -1,152 +1,112 @@
-"""What a range is measured on: a table's column as places on a line, and events' bounds on it.
+"""Range keys: a table's column as numbers in the order of its values, and events' limits in it.
 
-Integers, dates, timestamps and decimals of up to 18 digits are whole numbers, floats are doubles.
-Larger decimals are ranks among the table's distinct values, found by Python's integers: slower,
-and as exact. Bounds are rounded inwards to the next place, so that "at least" and "at most"
-mean on the line what they mean among the values.
+Integers, dates (days), timestamps (microseconds) and decimals of up to 18 digits (at the column's
+scale) are int64, floats are doubles. Larger decimals are Python's integers (`limits`), and in an
+index ranks among the table's distinct values (`RangeEncoder`): slower, and as exact. Limits are
+rounded inwards to the next key, so that "at least" and "at most" mean among keys what they mean
+among the values.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Context, Decimal
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from rivermouth.errors import ConditionError
+from rivermouth.kernels.arrays import Bools, Floats, Ints
 from rivermouth.kernels.keys.values import (
     DIGITS,
+    big_ints,
     decimal_words,
     decoded,
+    floats,
+    ints,
+    key_ints,
     missing,
-    numbers,
-    reals,
     unscaled,
-    whole,
 )
-from rivermouth.kernels.spatial.geometry import Bools, Floats
-from rivermouth.spec.conditions import Between, Offset
+from rivermouth.spec.conditions import Between, Offset, Range
 
-Ints = npt.NDArray[np.int64]
-Places = Ints | Floats
+RangeKeys = Ints | Floats
 
-_LEAST, _MOST = -(2**63), 2**63 - 1
+#: what int64 holds
+LEAST, MOST = -(2**63), 2**63 - 1
 _WIDE = Context(prec=400)  # more digits than any offset times any scale has
 
 
-@dataclass(frozen=True)
-class Axis:
-    """The line of a table's column.
+class Limits(NamedTuple):
+    """The least and the largest key in the range of each event, and which events have a range.
 
-    Parameters
-    ----------
-    kind
-        The column's type.
-    distinct
-        Where places are ranks: the distinct values in order, as decimals of the column's type
-        lie in memory, two numbers each. Empty where they are not.
+    An event at or after which everything lies (`asof`) has no least key; it is any.
     """
 
-    kind: pa.DataType
-    distinct: Ints
+    low: Any
+    high: Any
+    exists: Bools
 
-    @classmethod
-    def of(cls, column: pa.Array) -> tuple[Axis, Places]:
-        """The line of a table's column, and the place of each row; undefined where missing.
+    def take(self, rows: Ints) -> Limits:
+        """The limits of these events."""
+        return Limits(*(part[rows] for part in self))
 
-        Raises
-        ------
-        ConditionError
-            Where the column's values are not in a line: they are no numbers, dates or times.
-        """
-        column = decoded(column)
-        kind, none = column.type, np.empty((0, 2), np.int64)
-        if pa.types.is_floating(kind):
-            return cls(kind, none), reals(column)
-        if pa.types.is_decimal(kind):
-            if kind.precision <= DIGITS:
-                return cls(kind, none), numbers(column, kind)[0]
-            _, first, rank = np.unique(unscaled(column), return_index=True, return_inverse=True)
-            return cls(kind, decimal_words(column.take(pa.array(first)))), rank.astype(np.int64)
-        if pa.types.is_integer(kind) or pa.types.is_date(kind) or pa.types.is_timestamp(kind):
-            return cls(kind, none), whole(column)
-        raise ConditionError(
-            "on",
-            f"a column of type {kind} has no ranges",
-            todo="Use numbers, dates or times, or join by rm.keys.",
-        )
 
-    def bounds(self, column: pa.Array, between: Between) -> tuple[Places, Places, Bools]:
-        """The least and the largest place of each event's range, and which events have one."""
-        asked = self._asked(column)
-        low, some = self._at_least(asked, between.lower)
-        high, others = self._at_most(asked, between.upper)
-        return low, high, some & others & ~missing([asked])
+def limits(span: Range, column: pa.Array, kind: pa.DataType) -> Limits:
+    """The limits of events whose values are in `column`, over a table's column of `kind`.
 
-    def moments(self, column: pa.Array) -> tuple[Places, Bools]:
-        """The largest place at or before each event, and which events have one."""
-        asked = self._asked(column)
-        place, some = self._at_most(asked, 0)
-        return place, some & ~missing([asked])
+    Decimals of more than 18 digits give Python's integers; see `RangeEncoder` for their ranks.
 
-    def _asked(self, column: pa.Array) -> pa.Array:
-        column = decoded(column)
-        return column.cast(self.kind) if pa.types.is_null(column.type) else column
+    Examples
+    --------
+    >>> near = Between("v", "w", -10, 1)
+    >>> limits(near, pa.array([5, 2**63 - 1, None]), pa.int64())
+    Limits(low=array([                 -5, 9223372036854775797,                 -10]), \
+high=array([                  6, 9223372036854775807,                   1]), \
+exists=array([ True,  True, False]))
+    """
+    column = decoded(column)
+    column = column.cast(kind) if pa.types.is_null(column.type) else column
+    lower, upper = (span.lower, span.upper) if isinstance(span, Between) else (0, 0)
+    high, exists = _shifted(column, kind, upper, up=False)
+    low = high
+    if isinstance(span, Between):
+        low, reaches = _shifted(column, kind, lower, up=True)
+        exists = exists & reaches
+    return Limits(low, high, exists & ~missing([column]))
 
-    def _at_least(self, column: pa.Array, offset: Offset) -> tuple[Places, Bools]:
-        """The least place that is no less than v + `offset`."""
-        if pa.types.is_floating(self.kind):
-            return reals(column) + float(offset), _all(column)  # type: ignore[arg-type]
-        if pa.types.is_decimal(self.kind):
-            value, unit = _at_one_scale(column, self.kind.scale, _exact(offset))
-            return self._rounded_up(-(-value // unit)), _all(column)
-        place, below, above = _moved(whole(column), -self._steps(-offset))
-        return np.where(below, _LEAST, place), ~above
 
-    def _at_most(self, column: pa.Array, offset: Offset) -> tuple[Places, Bools]:
-        """The largest place that is no more than v + `offset`."""
-        if pa.types.is_floating(self.kind):
-            return reals(column) + float(offset), _all(column)  # type: ignore[arg-type]
-        if pa.types.is_decimal(self.kind):
-            value, unit = _at_one_scale(column, self.kind.scale, _exact(offset))
-            return self._rounded_down(value // unit), _all(column)
-        place, below, above = _moved(whole(column), self._steps(offset))
-        return np.where(above, _MOST, place), ~below
+def _shifted(column: pa.Array, kind: pa.DataType, offset: Offset, *, up: bool) -> tuple[Any, Any]:
+    """The key of v + `offset`, rounded up or down, and whether any key can lie on its inner side.
 
-    def _steps(self, offset: Offset) -> int:
-        """An offset in whole places, rounded down."""
-        if isinstance(offset, dt.timedelta):
-            is_date = pa.types.is_date(self.kind)
-            return offset // (dt.timedelta(days=1) if is_date else dt.timedelta(microseconds=1))
-        return math.floor(offset)
+    Beyond the type's last value it is that value.
+    """
+    if pa.types.is_floating(kind):
+        with np.errstate(over="ignore"):  # infinite then, which is a limit like any other
+            return floats(column) + float(offset), True  # type: ignore[arg-type]
+    if pa.types.is_decimal(kind):
+        value, unit = _at_one_scale(column, kind.scale, Decimal(offset))  # type: ignore[arg-type]
+        key, most = -(-value // unit) if up else value // unit, 10 ** max(DIGITS, kind.precision)
+        key = np.clip(key, -most, most)  # no value lies beyond its digits
+        return key.astype(np.int64) if kind.precision <= DIGITS else key.astype(object), True
+    least, most = (-(2**31), 2**31 - 1) if pa.types.is_date(kind) else (LEAST, MOST)
+    values, by = ints(column), steps(offset, kind, up=up)
+    below, above = values < least - by, values > most - by
+    moved = values + ((by - LEAST) % 2**64 + LEAST)  # may wrap
+    return (np.where(below, least, moved), ~above) if up else (np.where(above, most, moved), ~below)
 
-    def _rounded_up(self, value: Any) -> Any:
-        if not self._has_ranks:
-            return _within_digits(value)
-        return np.searchsorted(self._known, value.astype(object), "left").astype(np.int64)
 
-    def _rounded_down(self, value: Any) -> Any:
-        if not self._has_ranks:
-            return _within_digits(value)
-        return np.searchsorted(self._known, value.astype(object), "right").astype(np.int64) - 1
-
-    @property
-    def _has_ranks(self) -> bool:
-        return bool(self.kind.precision > DIGITS)
-
-    @cached_property
-    def _known(self) -> npt.NDArray[np.object_]:
-        """The distinct values as Python's integers."""
-        low, high = self.distinct.T
-        known: npt.NDArray[np.object_] = high.astype(object) * 2**64
-        known += np.ascontiguousarray(low).view(np.uint64).astype(object)
-        return known
+def steps(offset: Offset, kind: pa.DataType, *, up: bool = False) -> int:
+    """An offset in whole keys of an integer, a date or a timestamp, rounded up or down."""
+    if isinstance(offset, dt.timedelta):
+        one = dt.timedelta(days=1) if pa.types.is_date(kind) else dt.timedelta(microseconds=1)
+        return -(-offset // one) if up else offset // one
+    return math.ceil(offset) if up else math.floor(offset)
 
 
 def _at_one_scale(column: pa.Array, scale: int, by: Decimal) -> tuple[Any, int]:
@@ -155,27 +115,83 @@ def _at_one_scale(column: pa.Array, scale: int, by: Decimal) -> tuple[Any, int]:
     finest = max(own, scale, -int(by.as_tuple().exponent))
     unit, move = 10 ** (finest - scale), int(by.scaleb(finest, _WIDE))
     if column.type.precision - own + finest <= DIGITS and abs(move) < 8 * 10**DIGITS:
-        return numbers(column, column.type)[0] * 10 ** (finest - own) + move, unit
+        return key_ints(column, column.type)[0] * 10 ** (finest - own) + move, unit
     return unscaled(column) * 10 ** (finest - own) + move, unit
 
 
-def _exact(offset: Offset) -> Decimal:
-    assert not isinstance(offset, dt.timedelta)
-    return Decimal(offset)
+@dataclass(frozen=True)
+class RangeEncoder:
+    """How the values of a table's column become range keys.
+
+    Parameters
+    ----------
+    kind
+        The column's type.
+    distinct
+        Where keys are ranks: the distinct values in order, as decimals of the column's type
+        lie in memory, two numbers each. Empty where they are not.
+    """
+
+    kind: pa.DataType
+    distinct: Ints
+
+    @classmethod
+    def fit(cls, column: pa.Array) -> tuple[RangeEncoder, RangeKeys]:
+        """The encoder of a table's column, and the key of each row; undefined where missing.
+
+        Raises
+        ------
+        ConditionError
+            Where the column's values have no order: they are no numbers, dates or times.
+        """
+        column = decoded(column)
+        kind, none = column.type, np.empty((0, 2), np.int64)
+        if pa.types.is_floating(kind):
+            return cls(kind, none), floats(column)
+        if pa.types.is_decimal(kind):
+            if kind.precision <= DIGITS:
+                return cls(kind, none), key_ints(column, kind)[0]
+            return _ranked(kind, decimal_words(column))
+        if pa.types.is_integer(kind) or pa.types.is_date(kind) or pa.types.is_timestamp(kind):
+            return cls(kind, none), ints(column)
+        raise ConditionError(
+            "on",
+            f"a column of type {kind} has no ranges",
+            todo="Use numbers, dates or times, or join by rm.keys.",
+        )
+
+    @staticmethod
+    def merge(
+        parts: Sequence[tuple[RangeEncoder, RangeKeys]],
+    ) -> tuple[RangeEncoder, RangeKeys]:
+        """One encoder for the rows of all parts, which are of one type, and their keys."""
+        first, keys = parts[0][0], np.concatenate([keys for _, keys in parts])
+        if not first._has_ranks:
+            return first, keys
+        return _ranked(first.kind, np.concatenate([own.distinct[keys] for own, keys in parts]))
+
+    def limits(self, span: Range, column: pa.Array) -> Limits:
+        """The limits of events' ranges among the keys."""
+        return self.encode(limits(span, column, self.kind))
+
+    def encode(self, found: Limits) -> Limits:
+        """Limits as ranks, where keys are ranks."""
+        if not self._has_ranks:
+            return found
+        low = np.searchsorted(self._values, found.low, "left")
+        high = np.searchsorted(self._values, found.high, "right") - 1
+        return Limits(low.astype(np.int64), high.astype(np.int64), found.exists)
+
+    @property
+    def _has_ranks(self) -> bool:
+        return pa.types.is_decimal(self.kind) and bool(self.kind.precision > DIGITS)
+
+    @cached_property
+    def _values(self) -> Any:
+        """The distinct values as Python's integers."""
+        return big_ints(self.distinct)
 
 
-def _within_digits(value: Any) -> Ints:
-    """Places of decimals: none lies beyond its digits, so that bounds need not either."""
-    clipped: Ints = np.clip(value, -(10**DIGITS), 10**DIGITS).astype(np.int64)
-    return clipped
-
-
-def _moved(place: Ints, by: int) -> tuple[Ints, Bools, Bools]:
-    """Places moved by so many, and which of them fall below and above what 64 bits hold."""
-    below, above = place < _LEAST - by, place > _MOST - by
-    wrapped = (by - _LEAST) % 2**64 + _LEAST
-    return place + wrapped, below, above
-
-
-def _all(column: pa.Array) -> Bools:
-    return np.ones(len(column), dtype=bool)
+def _ranked(kind: pa.DataType, words: Ints) -> tuple[RangeEncoder, Ints]:
+    _, first, rank = np.unique(big_ints(words), return_index=True, return_inverse=True)
+    return RangeEncoder(kind, words[first]), rank.astype(np.int64)

@@ -1,84 +1,87 @@
-"""Ranges and newest rows by an ordered index: runs of values, one a key, searched by halving."""
+"""Ranges and newest rows by a sorted index: runs of range keys, one a group, and bisection."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import numba
 import numpy as np
 import numpy.typing as npt
 
-from rivermouth.kernels.arrays import stable_order
-from rivermouth.kernels.ranges.range_keys import Places
-from rivermouth.kernels.spatial.geometry import Bools
-
-Codes = npt.NDArray[np.int32]
-Ints = npt.NDArray[np.int64]
+from rivermouth.kernels.arrays import Bools, Codes, Ints, stable_order
+from rivermouth.kernels.ranges.range_keys import RangeKeys
 
 _BLOCK = 256  # searches that go side by side
-_STRIDE = 64  # places to a sample: the samples of 2^23 places stay in a processor's cache
+_STRIDE = 64  # keys to a sample: the samples of 2^23 keys stay in a processor's cache
 
 
 @dataclass(frozen=True)
-class Sorted:
-    """The table's rows by key, then by place on the line, then by row; all arrays can be mapped.
+class SortedIndex:
+    """The table's rows by group, then by range key, then by row; all arrays can be mapped.
 
     Parameters
     ----------
     start
-        Where the run of each key starts.
-    place
-        The places, in order within each run.
+        Where the run of each group starts.
+    keys
+        The range keys, in order within each run.
     row
         The table row of each.
     top
-        Every so-many-th place: where a search of a long run begins.
+        Every so-many-th key: where a search of a long run begins.
     """
 
     start: Ints
-    place: Places
+    keys: RangeKeys
     row: Codes
-    top: Places
+    top: RangeKeys
 
     def arrays(self) -> dict[str, npt.NDArray[np.generic]]:
-        """The index as named arrays, for keeping."""
-        return {part.name: getattr(self, part.name) for part in fields(self)}
+        """The index as the arrays that are kept, by name."""
+        return {"start": self.start, "place": self.keys, "row": self.row, "top": self.top}
 
-    def between(self, group: Codes, low: Places, high: Places) -> tuple[Ints, Ints]:
-        """Pairs (position, table row) of the group's rows in [low, high], by position then place.
+    @classmethod
+    def of(cls, arrays: Mapping[str, Any]) -> SortedIndex:
+        """The index that `arrays` was taken from."""
+        return cls(arrays["start"], arrays["place"], arrays["row"], arrays["top"])
+
+    def between(self, group: Codes, low: RangeKeys, high: RangeKeys) -> tuple[Ints, Ints]:
+        """Pairs (position, table row) of the group's rows in [low, high], by position then key.
 
         A negative group has no rows.
         """
         first, last = _spans(group, low, high, self._searched)
         return expand_spans(first, last, self.row)
 
-    def asof(self, group: Codes, place: Places) -> tuple[Ints, Ints]:
-        """Pairs (position, table row) of the group's last row at or before `place`."""
-        return pairs_of(_last(group, place, self._searched), self.row)
+    def asof(self, group: Codes, high: RangeKeys) -> tuple[Ints, Ints]:
+        """Pairs (position, table row) of the group's last row at or before `high`."""
+        return pairs_of(_last(group, high, self._searched), self.row)
 
     @property
-    def _searched(self) -> tuple[Ints, Places, Places]:
-        return self.start, self.place, self.top
+    def _searched(self) -> tuple[Ints, RangeKeys, RangeKeys]:
+        return self.start, self.keys, self.top
 
 
-def build(group: Codes, count: int, place: Places, usable: Bools) -> Sorted:
-    """The index of the table's usable rows, by their group of `count` and their place."""
-    row, start = ordered(group, count, place, usable)
-    place = place[row]
-    return Sorted(start, place, row.astype(np.int32), place[::_STRIDE].copy())
+def build(group: Codes, count: int, keys: RangeKeys, usable: Bools) -> SortedIndex:
+    """The index of the table's usable rows, by their group of `count` and their key."""
+    row, start = ordered(group, count, keys, usable)
+    keys = keys[row]
+    return SortedIndex(start, keys, row.astype(np.int32), keys[::_STRIDE].copy())
 
 
-def ordered(group: Codes, count: int, place: Places, usable: Bools) -> tuple[Ints, Ints]:
-    """The usable rows by group, place and row, and where each group starts among them."""
+def ordered(group: Codes, count: int, keys: RangeKeys, usable: Bools) -> tuple[Ints, Ints]:
+    """The usable rows by group, key and row, and where each group starts among them."""
     rows = np.flatnonzero(usable & (group >= 0))
-    rows = rows[np.argsort(place[rows], kind="stable")]
+    rows = rows[np.argsort(keys[rows], kind="stable")]
     order, start = stable_order(group[rows], count)
     return rows[order], start
 
 
 @numba.njit(cache=True)
 def expand_spans(first: Ints, last: Ints, row: Codes) -> tuple[Ints, Ints]:
-    """Pairs (position, table row) of all places from `first` up to `last`, that excluded."""
+    """Pairs (position, table row) of the entries from `first` up to `last`, that excluded."""
     total = 0
     for k in range(len(first)):
         total += last[k] - first[k]
@@ -89,10 +92,10 @@ def expand_spans(first: Ints, last: Ints, row: Codes) -> tuple[Ints, Ints]:
         stop = min(block + _BLOCK, len(first))
         for k in range(block, stop):
             if first[k] < last[k]:
-                near[k - block] = row[first[k]]  # brings it into the cache
+                near[k - block] = row[first[k]]  # prefetched
         for k in range(block, stop):
-            for place in range(first[k], last[k]):
-                left[at], right[at] = k, row[place]
+            for entry in range(first[k], last[k]):
+                left[at], right[at] = k, row[entry]
                 at += 1
     return left, right
 
@@ -104,12 +107,12 @@ def pairs_of(found: Ints, row: Codes) -> tuple[Ints, Ints]:
 
 
 @numba.njit(cache=True, inline="always")
-def count_below(place: Places, low: int, size: int, bound: float, also_equal: bool) -> int:
-    """How many of the `size` sorted places from `low` on are below `bound`, or equal to it."""
+def count_below(keys: RangeKeys, low: int, size: int, bound: float, also_equal: bool) -> int:
+    """How many of the `size` sorted keys from `low` on are below `bound`, or equal to it."""
     start = low
     while size > 0:
         half = size >> 1
-        value = place[low + half]
+        value = keys[low + half]
         if value < bound or (also_equal and value == bound):
             low += half + 1
             size -= half + 1
@@ -125,7 +128,7 @@ def _below(value: float, bound: float, also_equal: bool) -> bool:
 
 @numba.njit(cache=True)
 def _seek(
-    group: Codes, bound: Places, also_equal: bool, index: tuple[Ints, Places, Places],
+    group: Codes, bound: RangeKeys, also_equal: bool, index: tuple[Ints, RangeKeys, RangeKeys],
     begin: Ints, end: Ints, at: Ints, size: Ints,
 ) -> None:  # fmt: skip
     """Where each bound belongs `at` in the run of its group, which goes from `begin` to `end`.
@@ -134,10 +137,10 @@ def _seek(
     other, so the processor waits for many of them at once. A step has no branch, since a guess
     would be wrong half the time.
     """
-    start, place, top = index
+    start, keys, top = index
     for k in range(len(group)):
-        key = max(group[k], 0)
-        begin[k], end[k] = start[key], start[key + 1]
+        run = max(group[k], 0)
+        begin[k], end[k] = start[run], start[run + 1]
     for k in range(len(group)):
         if group[k] < 0:
             end[k] = begin[k]
@@ -152,12 +155,12 @@ def _seek(
         if high - low > 2 * _STRIDE:
             low, high = max(low, (at[k] - 1) * _STRIDE), min(high, at[k] * _STRIDE)
         at[k], size[k] = low, high - low
-    _halve(at, size, bound, also_equal, place)
+    _halve(at, size, bound, also_equal, keys)
 
 
 @numba.njit(cache=True)
-def _halve(at: Ints, size: Ints, bound: Places, also_equal: bool, place: Places) -> None:
-    """Move each `at` to where its bound belongs among the `size` places from there on."""
+def _halve(at: Ints, size: Ints, bound: RangeKeys, also_equal: bool, keys: RangeKeys) -> None:
+    """Move each `at` to where its bound belongs among the `size` keys from there on."""
     steps = 0
     for k in range(len(at)):
         steps = max(steps, size[k])
@@ -165,19 +168,19 @@ def _halve(at: Ints, size: Ints, bound: Places, also_equal: bool, place: Places)
         for k in range(len(at)):
             half = size[k] >> 1
             if half:
-                at[k] += half * _below(place[at[k] + half - 1], bound[k], also_equal)
+                at[k] += half * _below(keys[at[k] + half - 1], bound[k], also_equal)
             size[k] -= half
         steps -= steps >> 1
     for k in range(len(at)):
         if size[k]:
-            at[k] += _below(place[at[k]], bound[k], also_equal)
+            at[k] += _below(keys[at[k]], bound[k], also_equal)
 
 
 @numba.njit(cache=True)
 def _spans(
-    group: Codes, low: Places, high: Places, index: tuple[Ints, Places, Places]
+    group: Codes, low: RangeKeys, high: RangeKeys, index: tuple[Ints, RangeKeys, RangeKeys]
 ) -> tuple[Ints, Ints]:
-    """Where each range starts and ends among the places."""
+    """Where each range starts and ends among the keys."""
     first, last = np.empty(len(group), np.int64), np.empty(len(group), np.int64)
     begin, end = np.empty(_BLOCK, np.int64), np.empty(_BLOCK, np.int64)
     size = np.empty(_BLOCK, np.int64)
@@ -194,18 +197,18 @@ def _spans(
 
 
 @numba.njit(cache=True, inline="always")
-def _end_of(place: Places, at: int, end: int, high: float) -> int:
-    """Where the places up to `high` end: ranges are short, so the step is doubled, then halved."""
+def _end_of(keys: RangeKeys, at: int, end: int, high: float) -> int:
+    """Where the keys up to `high` end: ranges are short, so the step is doubled, then halved."""
     step = 1
-    while at + step <= end and place[at + step - 1] <= high:
+    while at + step <= end and keys[at + step - 1] <= high:
         at += step
         step *= 2
-    return at + count_below(place, at, min(step, end - at), high, True)
+    return at + count_below(keys, at, min(step, end - at), high, True)
 
 
 @numba.njit(cache=True)
-def _last(group: Codes, asked: Places, index: tuple[Ints, Places, Places]) -> Ints:
-    """The last place at or before each one asked for, -1 where there is none."""
+def _last(group: Codes, high: RangeKeys, index: tuple[Ints, RangeKeys, RangeKeys]) -> Ints:
+    """The last entry at or before each `high`, -1 where there is none."""
     found = np.empty(len(group), np.int64)
     begin, end = np.empty(_BLOCK, np.int64), np.empty(_BLOCK, np.int64)
     size = np.empty(_BLOCK, np.int64)
@@ -213,9 +216,33 @@ def _last(group: Codes, asked: Places, index: tuple[Ints, Places, Places]) -> In
         part = slice(block, min(block + _BLOCK, len(group)))
         count = part.stop - block
         _seek(
-            group[part], asked[part], True, index,
+            group[part], high[part], True, index,
             begin[:count], end[:count], found[part], size[:count],
         )  # fmt: skip
         for k in range(count):
             found[block + k] = found[block + k] - 1 if found[block + k] > begin[k] else -1
     return found
+
+
+@numba.njit(cache=True)
+def runs_between(
+    keys: RangeKeys, start: Ints, count: Ints, low: RangeKeys, high: RangeKeys
+) -> tuple[Ints, Ints]:
+    """Of each record's run of sorted keys those in [low, high]: where they start, how many."""
+    first, length = np.empty(len(start), np.int64), np.empty(len(start), np.int64)
+    for i in range(len(start)):
+        below = count_below(keys, start[i], count[i], low[i], False)
+        first[i] = start[i] + below
+        length[i] = count_below(keys, first[i], count[i] - below, high[i], True)
+    return first, length
+
+
+@numba.njit(cache=True)
+def runs_asof(keys: RangeKeys, start: Ints, count: Ints, high: RangeKeys) -> tuple[Ints, Ints]:
+    """The last of each record's run of sorted keys that is not above `high`: where, and whether."""
+    first, length = np.empty(len(start), np.int64), np.empty(len(start), np.int64)
+    for i in range(len(start)):
+        before = count_below(keys, start[i], count[i], high[i], True)
+        length[i] = before > 0
+        first[i] = start[i] + before - length[i]
+    return first, length

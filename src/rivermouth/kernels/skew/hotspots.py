@@ -1,9 +1,9 @@
-"""Routing that follows the stream: how uneven its load is, a sample of its keys, cuts through them.
+"""Range partitioning by load: how uneven it is, a sample of the keys, bounds among them.
 
-A rule cuts the ordered keys into ranges, one a partition. Paper A's Algorithm 2 puts a cut behind a
-whole key; since a lookup join need not be keyed, ours may lie *within* a key, a share of whose
-records goes to one side and the rest to the other. A key heavier than a partition then holds
-several cuts, and is spread over all partitions between them.
+A rule divides the ordered keys into ranges, one a partition. Paper A's Algorithm 2 puts a bound
+behind a whole key; since a lookup join need not be keyed, ours may lie *within* a key, a share of
+whose records goes to one side and the rest to the other. A key heavier than a partition then has
+several bounds, and is spread over all partitions between them.
 """
 
 from __future__ import annotations
@@ -12,14 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rivermouth.kernels.spatial.geometry import Bools, Floats
-
-Codes = npt.NDArray[np.int32]
-Ints = npt.NDArray[np.int64]
+from rivermouth.kernels.arrays import Bools, Codes, Floats
 
 
 def load_cv(loads: Sequence[float] | Floats) -> float:
@@ -40,7 +36,7 @@ def load_cv(loads: Sequence[float] | Floats) -> float:
 
 @dataclass(frozen=True)
 class Sample:
-    """A <key, count> table: distinct keys in their order, and what stands behind each.
+    """A <key, count> table: distinct keys in their order, and how many records each stands for.
 
     Parameters
     ----------
@@ -77,7 +73,7 @@ def merged(samples: Sequence[Sample]) -> Sample:
 
 
 class Reservoir:
-    """A sample of a stream that is not known beforehand: each record is as likely in it as another.
+    """A uniform sample of a stream of unknown length (algorithm R).
 
     Parameters
     ----------
@@ -90,44 +86,44 @@ class Reservoir:
     def __init__(self, size: int, seed: int) -> None:
         self.seen = 0
         self._size, self._random = size, np.random.default_rng(seed)
-        self._held: pa.Table | None = None
+        self._kept: pa.Table | None = None
 
     def add(self, keys: pa.Table, cost: Floats) -> None:
-        """Show it the records of a batch: their keys, and what each costs (algorithm R)."""
+        """Sample the records of a batch: their keys, and what each costs."""
         rows = len(cost)
         number = self.seen + np.arange(rows)
-        place = np.where(
+        slot = np.where(
             number < self._size, number, (self._random.random(rows) * (number + 1)).astype(np.int64)
         )
-        taken = np.flatnonzero(place < self._size)
-        shown = keys.append_column("", pa.array(cost))
-        held = shown.slice(0, 0) if self._held is None else self._held
-        # which record is in which place: of those that come to one place, the last
+        taken = np.flatnonzero(slot < self._size)
+        batch = keys.append_column("", pa.array(cost))
+        kept = batch.slice(0, 0) if self._kept is None else self._kept
+        # which record is in which slot: of those that are drawn for one, the last
         source = np.arange(min(self._size, self.seen + rows))
-        source[place[taken]] = len(held) + np.arange(len(taken))
-        joined = pa.concat_tables([held, shown.take(pa.array(taken))]).combine_chunks()
-        self._held = joined.take(pa.array(source))
+        source[slot[taken]] = len(kept) + np.arange(len(taken))
+        joined = pa.concat_tables([kept, batch.take(pa.array(taken))]).combine_chunks()
+        self._kept = joined.take(pa.array(source))
         self.seen += rows
 
     def sample(self) -> Sample | None:
-        """The <key, count> table of what it holds, counts being those of all records seen."""
-        if self._held is None or not self.seen:
+        """The <key, count> table of the sample, scaled to all records seen."""
+        if self._kept is None or not self.seen:
             return None
-        each = self.seen / len(self._held)
-        cost = self._held.column("").to_numpy() * each
-        return Sample.of(self._held.drop_columns([""]), np.full(len(cost), each), cost)
+        each = self.seen / len(self._kept)
+        cost = self._kept.column("").to_numpy() * each
+        return Sample.of(self._kept.drop_columns([""]), np.full(len(cost), each), cost)
 
 
 @dataclass(frozen=True)
 class Rule:
-    """Cuts through the ordered keys; partition i lies between cut i - 1 and cut i.
+    """Bounds among the ordered keys; partition i lies between bound i - 1 and bound i.
 
     Parameters
     ----------
     keys
-        The key in which each cut lies, in order; a heavy key may hold several.
+        The key in which each bound lies, in order; a heavy key may have several.
     share
-        Which part of the records of that key lies before the cut; 1: all of them.
+        Which part of the records of that key lies before the bound; 1: all of them.
     """
 
     keys: pa.Table
@@ -136,14 +132,14 @@ class Rule:
     def partitions(self, keys: pa.Table, draw: Floats) -> Codes:
         """The partition of each record; `draw`, in [0, 1), decides where a key is split."""
         found = np.zeros(len(keys), np.int32)
-        for cut, share in enumerate(self.share):
-            behind, equal = _compared(keys, self.keys.slice(cut, 1))
+        for number, share in enumerate(self.share):
+            behind, equal = _compared(keys, self.keys.slice(number, 1))
             found += behind | (equal & (draw >= share))
         return found
 
 
-def even_cuts(sample: Sample, partitions: int, *, by: str = "count") -> Rule | None:
-    """Cuts that give each partition the same count or `by` cost; keys are split where they fall.
+def even_bounds(sample: Sample, partitions: int, *, by: str = "count") -> Rule | None:
+    """Bounds that give each partition the same count or `by` cost; keys are split where they fall.
 
     None where the sample is of nothing.
     """
@@ -158,30 +154,30 @@ def even_cuts(sample: Sample, partitions: int, *, by: str = "count") -> Rule | N
 
 
 def algorithm2(sample: Sample, partitions: int, *, by: str = "count") -> Rule | None:
-    """The paper's quantiles: a cut behind the key with which the count reaches total / partitions.
+    """The paper's quantiles: a bound behind the key whose count reaches total / partitions.
 
-    The count begins anew behind each cut, so that a heavy key leaves the last partitions short,
-    and there may be fewer cuts than partitions need. None where the sample is of nothing.
+    The count starts at zero behind each bound, so that a heavy key leaves the last partitions
+    short, and there may be fewer bounds than partitions need. None for a sample of nothing.
     """
     weight = getattr(sample, by)
     if not len(weight) or not weight.sum() > 0:
         return None
     mean, count = weight.sum() / partitions, 0.0
-    cuts: list[int] = []
+    bounds: list[int] = []
     for key, own in enumerate(weight):
         count += own
-        if count >= mean and len(cuts) < partitions - 1:
-            cuts.append(key)
+        if count >= mean and len(bounds) < partitions - 1:
+            bounds.append(key)
             count = 0.0
-    return Rule(sample.keys.take(pa.array(cuts, pa.int64())), np.ones(len(cuts)))
+    return Rule(sample.keys.take(pa.array(bounds, pa.int64())), np.ones(len(bounds)))
 
 
-def _compared(keys: pa.Table, cut: pa.Table) -> tuple[Bools, Bools]:
-    """Which keys lie behind a cut's key, and which are it; null is neither."""
+def _compared(keys: pa.Table, one: pa.Table) -> tuple[Bools, Bools]:
+    """Which keys lie behind one key, and which are equal to it; null is neither."""
     behind = np.zeros(len(keys), dtype=bool)
     equal = np.ones(len(keys), dtype=bool)
     for name in keys.column_names:
-        column, bound = keys.column(name), cut.column(name)[0]
+        column, bound = keys.column(name), one.column(name)[0]
         behind |= equal & _true(pc.greater(column, bound))
         equal &= _true(pc.equal(column, bound))
     return behind, equal

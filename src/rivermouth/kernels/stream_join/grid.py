@@ -15,7 +15,7 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from rivermouth.kernels.keys.dictionaries import mix
+from rivermouth.kernels.keys.dictionaries import hash_int
 from rivermouth.kernels.spatial.geometry import Floats
 from rivermouth.kernels.stream_join.salting import SaltSchedule, home_buckets, most_salts
 
@@ -85,9 +85,9 @@ class _Salting(NamedTuple):
 
 @numba.njit(cache=True, inline="always")
 def _cell_key(code: int, cell: Ints) -> Any:
-    mixed = np.int64(mix(code))
+    mixed = np.int64(hash_int(code))
     for axis in range(len(cell)):
-        mixed = np.int64(mix(mixed ^ cell[axis]))
+        mixed = np.int64(hash_int(mixed ^ cell[axis]))
     return mixed
 
 

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rivermouth.kernels.keys.dictionaries import mixed_numbers
+from rivermouth.kernels.keys.dictionaries import hash_ints
 from rivermouth.kernels.keys.values import missing
 from rivermouth.kernels.spatial.distance import SLACK, TINY, chord
 from rivermouth.kernels.spatial.geometry import Floats
@@ -132,7 +132,7 @@ def _row_salts(block: RowBlock) -> Ints:
     mixed = block.times
     for axis in range(block.boxes.shape[1] // 2):
         bits = np.ascontiguousarray(block.boxes[:, axis]).view(np.int64)
-        mixed = mixed_numbers(mixed ^ bits).view(np.int64)
+        mixed = hash_ints(mixed ^ bits).view(np.int64)
     return np.asarray(mixed.view(np.uint64) >> np.uint64(34)).astype(np.int64)
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import shapely
 
 from rivermouth.kernels.keys import row_hash
-from rivermouth.kernels.keys.values import whole
+from rivermouth.kernels.keys.values import ints
 from rivermouth.kernels.spatial import kdtree
 from rivermouth.kernels.spatial.geometry import Bools, Floats, Geometries
 from rivermouth.kernels.spatial.sphere import unit_vectors
@@ -53,7 +53,7 @@ class RowBlock:
     @cached_property
     def times(self) -> Ints:
         """The rows' times in microseconds since 1970."""
-        return whole(self.rows.column(self._side.time))
+        return ints(self.rows.column(self._side.time))
 
     @cached_property
     def first(self) -> int:

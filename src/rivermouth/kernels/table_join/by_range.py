@@ -1,4 +1,4 @@
-"""Pairs by range: a value within reach of the event's, or the newest at or before it.
+"""Pairs by range: a value in the event's range, or the newest at or before it.
 
 ==============  =====================================================  =====================
 index           is                                                     kept as
@@ -12,21 +12,19 @@ ideal_skiplist  paper A's skip list, heights by position; the same     arrays, m
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from rivermouth.errors import PlanError
+from rivermouth.kernels.arrays import Codes, Ints
 from rivermouth.kernels.keys.key_index import NONE, KeyIndex
 from rivermouth.kernels.keys.values import decoded, missing
 from rivermouth.kernels.papers import skip_lists
 from rivermouth.kernels.papers.skip_lists import SkipList
 from rivermouth.kernels.ranges import sorted_index
-from rivermouth.kernels.ranges.range_keys import Axis
-from rivermouth.kernels.ranges.sorted_index import Sorted
+from rivermouth.kernels.ranges.range_keys import RangeEncoder
+from rivermouth.kernels.ranges.sorted_index import SortedIndex
 from rivermouth.kernels.table_join.pairs import Arrays, Columns, Pairs
 from rivermouth.spec.conditions import Between, Range
-
-Codes = npt.NDArray[np.int32]
 
 INDEXES = ("sorted", "skiplist", "ideal_skiplist")
 
@@ -44,15 +42,15 @@ def prepare(
             todo=f"Leave index out, or use one of {list(INDEXES)}.",
         )
     column = columns[span.right]
-    axis, place = Axis.of(column)
+    encoder, keys = RangeEncoder.fit(column)
     group = np.zeros(len(column), np.int32) if known is None else known.group
-    rows = group, 1 if known is None else known.count, place, ~missing([column])
-    made: Sorted | SkipList
+    rows = group, 1 if known is None else known.count, keys, ~missing([column])
+    made: SortedIndex | SkipList
     if kind == "sorted":
         made = sorted_index.build(*rows)
     else:
         made = skip_lists.build(*rows, ideal=kind == "ideal_skiplist")
-    return kind, made.arrays() | {"distinct": axis.distinct}
+    return kind, made.arrays() | {"distinct": encoder.distinct}
 
 
 class RangeMatcher:
@@ -71,20 +69,21 @@ class RangeMatcher:
     def __init__(self, span: Range, column: pa.Array, kind: str, arrays: Arrays) -> None:
         own = dict(arrays)
         self._span = span
-        self._axis = Axis(decoded(column[:0]).type, own.pop("distinct"))  # type: ignore[arg-type]
-        self._index = (Sorted if kind == "sorted" else SkipList)(**own)  # type: ignore[arg-type]
+        distinct: Ints = own.pop("distinct")  # type: ignore[assignment]
+        self._encoder = RangeEncoder(decoded(column[:0]).type, distinct)
+        self._index = (SortedIndex if kind == "sorted" else SkipList).of(own)
 
     def match(self, left: Columns, group: Codes | None) -> Pairs:
         """The pairs of equal `group`, if there are any, by left row, then value."""
         column = left[self._span.left]
         if group is None:
             group = np.zeros(len(column), np.int32)
+        low, high, exists = self._encoder.limits(self._span, column)
+        group = np.where(exists, group, np.int32(NONE))
         if isinstance(self._span, Between):
-            low, high, usable = self._axis.bounds(column, self._span)
-            found = self._index.between(_only(group, usable), low, high)
+            found = self._index.between(group, low, high)
         else:
-            place, usable = self._axis.moments(column)
-            found = self._index.asof(_only(group, usable), place)
+            found = self._index.asof(group, high)
         return Pairs(*found, reject_counts=reject_counts(self._span, left))
 
 
@@ -92,7 +91,3 @@ def reject_counts(span: Range, left: Columns) -> dict[str, int]:
     """How many records have a value that is null or NaN, and so in no range."""
     count = int(np.count_nonzero(missing([left[span.left]])))
     return {"null_value": count} if count else {}
-
-
-def _only(group: Codes, usable: npt.NDArray[np.bool_]) -> Codes:
-    return np.where(usable, group, np.int32(NONE))

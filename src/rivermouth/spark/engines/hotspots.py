@@ -1,10 +1,10 @@
-"""Routing by hotspots in a running stream: a rule as a broadcast row, and tasks that watch.
+"""Routing by hotspots in a running stream: a rule as a broadcast row, and tasks that sample.
 
 Every batch reads the newest rule by one task, as the native plan reads its index, and the JVM
 applies it: no event goes through Python to be routed. The join's own tasks count and sample what
 came to them, and write it to the routing store (`tables.skew.routing_store`) for the next batch.
 
-Keys are ordered by ``xxhash64``: one whole number whatever types and columns they have. Ranges of
+Keys are ordered by ``xxhash64``: one integer whatever types and columns they have. Ranges of
 it are as good as ranges of the keys themselves, since no row of the join depends on them.
 """
 
@@ -29,14 +29,14 @@ from rivermouth.spark.engines.partitioning import ROUTE, keys_of
 from rivermouth.spark.engines.stateless import Step
 from rivermouth.spark.validation.join_table import Join
 from rivermouth.spec.routing import ByHotspot
-from rivermouth.tables.skew.routing_store import KEY, Board, Seen
+from rivermouth.tables.skew.routing_store import KEY, RoutingStore, TaskStats
 
 ROUTE_KEY = "_rivermouth_key"
-_CUTS, _SHARES = "_rivermouth_cuts", "_rivermouth_shares"
+_BOUNDS, _SHARES = "_rivermouth_bounds", "_rivermouth_shares"
 _PASSED = "_rivermouth_passed_"
 _SALT, _DRAWS = 20_260, 1 << 20  # what tells draws from keys, and how many there are
 _LAST = 2**63 - 1
-_RULE = pa.schema([(_CUTS, pa.list_(pa.int64())), (_SHARES, pa.list_(pa.float64()))])
+_RULE = pa.schema([(_BOUNDS, pa.list_(pa.int64())), (_SHARES, pa.list_(pa.float64()))])
 
 
 @dataclass(frozen=True)
@@ -57,42 +57,42 @@ class Hotspots:
             ruled = ruled.withColumn(names[-1], _passed(passed, step, _draw(events)))
             passed = F.col(names[-1])
         without = F.pmod(F.col(ROUTE_KEY), F.lit(self.partitions)).cast("int")
-        route = F.when(F.col(_CUTS).isNull(), without).otherwise(passed)
-        routed = ruled.withColumn(ROUTE, route).drop(_CUTS, _SHARES, *names)
+        route = F.when(F.col(_BOUNDS).isNull(), without).otherwise(passed)
+        routed = ruled.withColumn(ROUTE, route).drop(_BOUNDS, _SHARES, *names)
         return routed.repartitionById(self.partitions, F.col(ROUTE))
 
     def _rule(self, spark: SparkSession) -> DataFrame:
         # one partition: each would end the cycle once more
         return spark.range(0, 1, 1, 1).mapInArrow(
-            self.read, f"{_CUTS} array<bigint>, {_SHARES} array<double>"
+            self.read, f"{_BOUNDS} array<bigint>, {_SHARES} array<double>"
         )
 
     def read(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The rule as one row, null where there is none; the input says nothing."""
         for _ in batches:  # a worker that leaves its input unread is not used again
             pass
-        state = Board(self.folder).advance(self.routing, self.partitions)
-        cuts, shares = None, None
+        state = RoutingStore(self.folder).advance(self.routing, self.partitions)
+        bounds, shares = None, None
         if state.version:
             spare = self.partitions - 1 - len(state.keys)
-            cuts = [*state.keys, *[_LAST] * spare]
+            bounds = [*state.keys, *[_LAST] * spare]
             shares = [*state.share, *[1.0] * spare]
-        yield pa.RecordBatch.from_pylist([{_CUTS: cuts, _SHARES: shares}], _RULE)
+        yield pa.RecordBatch.from_pylist([{_BOUNDS: bounds, _SHARES: shares}], _RULE)
 
 
-def _steps(cuts: int) -> list[int]:
-    """The steps of a search among so many cuts: 4, 2, 1 for up to seven of them."""
-    return [1 << power for power in reversed(range(cuts.bit_length()))]
+def _steps(bounds: int) -> list[int]:
+    """The steps of a search among so many bounds: 4, 2, 1 for up to seven of them."""
+    return [1 << power for power in reversed(range(bounds.bit_length()))]
 
 
 def _passed(passed: Column, step: int, draw: Column) -> Column:
-    """How many cuts an event is known to lie behind, after a step of the search.
+    """How many bounds an event is known to lie behind, after a step of the search.
 
     A column for each step, which Spark computes once: nested they would be written out twice each.
     """
     at, key = passed + F.lit(step - 1), F.col(ROUTE_KEY)
-    cut, share = F.get(_CUTS, at), F.get(_SHARES, at)
-    behind = (key > cut) | ((key == cut) & (draw >= share))
+    bound, share = F.get(_BOUNDS, at), F.get(_SHARES, at)
+    behind = (key > bound) | ((key == bound) & (draw >= share))
     return passed + F.when(behind, F.lit(step)).otherwise(F.lit(0))
 
 
@@ -100,7 +100,7 @@ def _draw(events: DataFrame) -> Column:
     """A number in [0, 1) that splits the events of one key: the same whenever it is computed.
 
     It comes from all of the event. ``rand`` would have another seed in every micro-batch, which
-    Spark compiles anew, and a map cannot be hashed.
+    Spark would compile again, and a map cannot be hashed.
     """
     columns = [F.col(quoted(field.name)) for field in events.schema if _hashable(field.dataType)]
     return F.pmod(F.xxhash64(F.lit(_SALT), *columns), F.lit(_DRAWS)) / F.lit(float(_DRAWS))
@@ -110,13 +110,13 @@ def _hashable(kind: t.DataType) -> bool:
     return not any(name in kind.simpleString() for name in ("map<", "variant"))
 
 
-class Watched:
-    """A step that counts and samples the events that come to it, and leaves that on the board."""
+class SampledStep:
+    """A step that counts and samples its events, for the routing store."""
 
     def __init__(self, step: Step, hotspots: Hotspots) -> None:
         self._step, self._hotspots = step, hotspots
-        self._board = Board(hotspots.folder)
-        self._state = self._board.state(hotspots.partitions)
+        self._store = RoutingStore(hotspots.folder)
+        self._state = self._store.state(hotspots.partitions)
         share = -(-hotspots.routing.sample // hotspots.partitions)
         seed = hash((os.getpid(), time.time_ns())) & 0xFFFFFFFF
         self._reservoir, self._partition = Reservoir(share, seed), 0
@@ -124,17 +124,17 @@ class Watched:
 
     def batches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """What the step makes of each batch."""
-        for out in self._step.batches(self._seen(batches)):
+        for out in self._step.batches(self._unrouted(batches)):
             self._sample_finished()
             yield out
 
     def report(self) -> dict[str, Any]:
-        """The step's report and the routing's; the board gets what was seen."""
+        """The step's report and the routing's; the store gets the statistics."""
         report = self._step.report()
         sample, cache = self._reservoir.sample(), report.get("cache", {})
         if sample is not None:
-            self._board.note(
-                Seen(
+            self._store.add(
+                TaskStats(
                     self._partition,
                     report["rows_in"],
                     cache.get("misses", 0),
@@ -158,7 +158,7 @@ class Watched:
         }
         return {**report, "routing": routing}
 
-    def _seen(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def _unrouted(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The batches without the columns of the routing."""
         for batch in batches:
             if batch.num_rows:

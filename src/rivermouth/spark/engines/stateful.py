@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -46,6 +45,7 @@ from rivermouth.kernels.state.pair_encoding import is_encoded, unpacked
 from rivermouth.spark.engines import stateless
 from rivermouth.spark.runtime.freeze_gc import freeze_gc
 from rivermouth.spark.runtime.session import ROCKSDB
+from rivermouth.tables.worker_cache import WorkerCache
 
 #: raised when the header of a bucket's state changes its form
 FORMAT = 2
@@ -243,14 +243,14 @@ class _StatefulBuckets(StatefulProcessor):
     def _process(self, key: Any, messages: Iterable[bytes]) -> Iterator[pd.DataFrame]:
         bucket, operator = self._numbers[int(key[0])], self._operator
         token = _checked_token(self._store, operator)
-        cache = _worker_caches.take((self._id, bucket), token)
+        cache = _worker_caches.pop((self._id, bucket), version=token) or {}
         processor = operator.processor(bucket)
         found = arrivals(messages, sides=self._inputs, now=_now(), last=False)
         for rows, report in _output(processor.process(self._store, found, cache), processor):
             yield pd.DataFrame({"rows": [rows], "report": [report]})
         token = uuid.uuid4().hex
         self._store[_HEADER] = json.dumps({**operator.header(), "token": token}).encode()
-        _worker_caches.put((self._id, bucket), token, cache)
+        _worker_caches.put((self._id, bucket), cache, version=token)
 
     def _set_timer(self, seconds: float) -> None:
         """Process again when so many seconds have passed without input.
@@ -338,27 +338,7 @@ class _SparkStore(MutableMapping[str, bytes]):
         return bool(self._state.containsKey((name,)))
 
 
-class _WorkerCaches:
-    """What processors left for the next call over the same state, while this worker lives.
-
-    Each is kept with the token that was written into the state at the same time. A state with
-    another token was written by another worker, by a batch that ran again, or by another query.
-    """
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._caches: OrderedDict[tuple[str, int], tuple[str, dict[str, Any]]] = OrderedDict()
-
-    def take(self, key: tuple[str, int], token: str | None) -> dict[str, Any]:
-        """The cache that belongs to this state, or an empty one."""
-        known, cache = self._caches.pop(key, (None, {}))
-        return cache if token is not None and known == token else {}
-
-    def put(self, key: tuple[str, int], token: str, cache: dict[str, Any]) -> None:
-        """Keep `cache` for the state with this token."""
-        self._caches[key] = (token, cache)
-        while len(self._caches) > self._most:
-            self._caches.popitem(last=False)
-
-
-_worker_caches = _WorkerCaches(most=128)
+#: what processors left for the next call over the same state, each with the token that was written
+#: into the state at the same time: a state with another token was written by another worker, by a
+#: batch that ran again, or by another query
+_worker_caches: WorkerCache[tuple[str, int], dict[str, Any]] = WorkerCache(size=128)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
@@ -21,6 +20,7 @@ from pyspark.sql import functions as F  # noqa: N812  (as everybody writes it)
 from pyspark.sql import types as t
 
 from rivermouth.spark.runtime.freeze_gc import freeze_gc
+from rivermouth.tables.worker_cache import WorkerCache
 
 CARRIER = "_rivermouth"
 #: what our names in ``observedMetrics`` start with, and the field that holds the reports
@@ -28,8 +28,7 @@ PREFIX = "rivermouth"
 REPORTS = "tasks"
 
 _numbers = itertools.count(1)
-_MOST_ABOUTS = 256
-_abouts: OrderedDict[str, Any] = OrderedDict()
+_abouts: WorkerCache[str, Any] = WorkerCache(size=256)
 
 
 class Step(Protocol):
@@ -69,7 +68,8 @@ def run(
         freeze_gc()
 
     observed_as = report_name(name)
-    _remember(observed_as, about)
+    if about is not None:
+        _abouts.put(observed_as, about)
     carried = frame.mapInArrow(
         work, t.StructType([*nullable(schema), t.StructField(CARRIER, t.StringType())])
     )
@@ -85,14 +85,7 @@ def nullable(schema: t.StructType) -> t.StructType:
 
 def about(observed_as: str) -> Any:
     """What was asked for under this name in this process; None where that is not known."""
-    return _abouts.get(observed_as)
-
-
-def _remember(observed_as: str, what: Any) -> None:
-    if what is not None:
-        _abouts[observed_as] = what
-    while len(_abouts) > _MOST_ABOUTS:
-        _abouts.popitem(last=False)
+    return _abouts.find(observed_as)
 
 
 def report_name(name: str) -> str:

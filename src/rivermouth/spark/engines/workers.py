@@ -1,7 +1,7 @@
 """join_table's plan "workers": Arrow batches meet the table's rows in Python workers.
 
-Where the rows come from is the cache's affair: a mapped snapshot (`Full`), rows that were asked
-for lately (`Incremental`), or the table's own store (`External`).
+Where the rows come from is the cache's affair: a mapped snapshot (`Full`), rows of
+recently used keys (`Incremental`), or the table's own store (`External`).
 """
 
 from __future__ import annotations
@@ -25,15 +25,17 @@ from rivermouth.kernels.table_join.map_sketch import MOST_ROWS, Sketch
 from rivermouth.kernels.table_join.matching import Matcher, Pairs, reject_counts
 from rivermouth.spark import types
 from rivermouth.spark.engines import partitioning
-from rivermouth.spark.engines.hotspots import Hotspots, Watched
+from rivermouth.spark.engines.hotspots import Hotspots, SampledStep
 from rivermouth.spark.engines.stateless import Step, run
 from rivermouth.spark.validation.join_table import WHERE, Join
 from rivermouth.spec.caches import Full, Incremental
 from rivermouth.spec.conditions import Nearest
-from rivermouth.tables.cache import snapshot
-from rivermouth.tables.cache.incremental import HELD, Wanted, shared
+from rivermouth.tables.cache.fetching import LookupSpec
+from rivermouth.tables.cache.incremental import GAUGES, shared
+from rivermouth.tables.cache.snapshot import Snapshot, SnapshotSpec
 from rivermouth.tables.cache.snapshot_store import Version
 from rivermouth.tables.source import Queryable, check_unchanged
+from rivermouth.tables.worker_cache import WorkerCache
 
 Routed = Hotspots | int | None  #: where events go: by a rule, by hash to so many, where they are
 
@@ -42,24 +44,24 @@ def join_in_workers(
     events: DataFrame, join: Join, cache: Full, folder: str, routed: Routed = None
 ) -> DataFrame:
     """The join against a snapshot under `folder`, whole and indexed before the first record."""
-    recipe = join.recipe(cache)
-    return _run(events, join, lambda: _FromSnapshot(join, recipe, cache, folder), routed)
+    spec = join.snapshot_spec(cache)
+    return _run(events, join, lambda: _FromSnapshot(join, spec, cache, folder), routed)
 
 
 def join_in_buckets(
     events: DataFrame, join: Join, cache: Full, count: int, folder: str
 ) -> DataFrame:
     """The join against a snapshot in `count` buckets, each event where its bucket is mapped."""
-    recipe = join.recipe(cache)
+    spec = join.snapshot_spec(cache)
     bucketed = partitioning.to_partitions(events, partitioning.by_hash(join, count), count)
-    return _run(bucketed, join, lambda: _FromBuckets(join, recipe, cache, folder), None)
+    return _run(bucketed, join, lambda: _FromBuckets(join, spec, cache, folder), None)
 
 
 def join_by_keys(
     events: DataFrame, join: Join, cache: Incremental, routed: Routed = None
 ) -> DataFrame:
-    """The join against the rows of the keys that were asked for lately, others being fetched."""
-    wanted = Wanted(
+    """The join against the rows of recently used keys, others being fetched."""
+    spec = LookupSpec(
         join.source,
         join.keys,
         join.range,
@@ -67,7 +69,7 @@ def join_by_keys(
         pa.schema(asked_fields(join)),
         join.table,
     )
-    return _run(events, join, lambda: _FromCache(join, wanted, cache), routed)
+    return _run(events, join, lambda: _FromCache(join, spec, cache), routed)
 
 
 def join_by_store(events: DataFrame, join: Join, routed: Routed = None) -> DataFrame:
@@ -80,7 +82,7 @@ def _run(events: DataFrame, join: Join, make: Callable[[], Step], routed: Routed
     made = make
     if isinstance(routed, Hotspots):
         events = routed.routed(events, join)
-        made = lambda: Watched(make(), routed)  # noqa: E731
+        made = lambda: SampledStep(make(), routed)  # noqa: E731
     elif routed is not None:
         route = partitioning.by_hash(join, routed)
         events = partitioning.to_partitions(events, route, routed).drop(partitioning.ROUTE)
@@ -108,10 +110,10 @@ class _Counts:
 class _FromSnapshot:
     """A task: one version of the table for all its batches."""
 
-    def __init__(self, join: Join, recipe: snapshot.Recipe, cache: Full, folder: str) -> None:
+    def __init__(self, join: Join, spec: SnapshotSpec, cache: Full, folder: str) -> None:
         self._join, self._counts = join, _Counts()
-        self._version = snapshot.current(recipe, cache, folder)
-        self._matcher, self._table = _opened(join, recipe, self._version)
+        self._version = Snapshot(spec, cache, folder).open()
+        self._matcher, self._table = _opened(join, spec, self._version)
         self._sketch, self._refresh = _sketch(join, self._version), cache.refresh
 
     def batches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -149,9 +151,9 @@ def _sketch(join: Join, version: Version) -> Sketch | None:
 class _FromBuckets:
     """A task that maps the buckets of its events, as a rule one."""
 
-    def __init__(self, join: Join, recipe: snapshot.Recipe, cache: Full, folder: str) -> None:
-        self._join, self._recipe, self._counts = join, recipe, _Counts()
-        self._buckets = snapshot.Buckets(recipe, cache, folder)
+    def __init__(self, join: Join, spec: SnapshotSpec, cache: Full, folder: str) -> None:
+        self._join, self._spec, self._counts = join, spec, _Counts()
+        self._snapshot = Snapshot(spec, cache, folder)
         self._versions: dict[int, Version] = {}
 
     def batches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -168,8 +170,8 @@ class _FromBuckets:
 
     def _opened(self, bucket: int) -> tuple[Matcher, dict[str, pa.Array]]:
         if bucket not in self._versions:
-            self._versions[bucket] = self._buckets.open(bucket)
-        return _opened(self._join, self._recipe, self._versions[bucket], bucket)
+            self._versions[bucket] = self._snapshot.open(bucket)
+        return _opened(self._join, self._spec, self._versions[bucket], bucket)
 
     def report(self) -> dict[str, Any]:
         """What was seen, and how old and large the buckets were."""
@@ -188,9 +190,9 @@ class _FromBuckets:
 class _FromCache:
     """A task that shares its process's cache of keys."""
 
-    def __init__(self, join: Join, wanted: Wanted, cache: Incremental) -> None:
+    def __init__(self, join: Join, spec: LookupSpec, cache: Incremental) -> None:
         self._join, self._counts = join, _Counts()
-        self._cache = shared(wanted, cache)
+        self._cache = shared(spec, cache)
         self._before = self._cache.counts
         self.fetched: npt.NDArray[np.int64] = np.empty(0, np.int64)  #: of the batch last finished
 
@@ -209,10 +211,9 @@ class _FromCache:
     def report(self) -> dict[str, Any]:
         """What was seen, what the cache did meanwhile, and what it holds now."""
         now = self._cache.counts
-        done = {name: count - self._before[name] for name, count in now.items() if name not in HELD}
-        held = {name: now[name] for name in HELD}
+        since = {name: n if name in GAUGES else n - self._before[name] for name, n in now.items()}
         worker = f"{socket.gethostname()}:{os.getpid()}"
-        return {**vars(self._counts), "cache": {"worker": worker, **done, **held}}
+        return {**vars(self._counts), "cache": {"worker": worker, **since}}
 
 
 class _FromStore:
@@ -275,22 +276,19 @@ def _joined(
     return pa.RecordBatch.from_arrays(list(result.values()), list(result))
 
 
-_matchers: dict[tuple[str, int, int], tuple[Matcher, dict[str, pa.Array]]] = {}
+_Opened = tuple[Matcher, dict[str, pa.Array]]
 _MOST_BUCKETS = 4  # of one table, that a worker keeps open
+_matchers: WorkerCache[str, WorkerCache[int, _Opened]] = WorkerCache(size=16)
 
 
-def _opened(
-    join: Join, recipe: snapshot.Recipe, version: Version, bucket: int = 0
-) -> tuple[Matcher, dict[str, pa.Array]]:
+def _opened(join: Join, spec: SnapshotSpec, version: Version, bucket: int = 0) -> _Opened:
     """The matcher over a version; a worker keeps the newest of each table, or a few buckets."""
-    key = (recipe.digest, version.number, bucket)
-    if key not in _matchers:
-        table = snapshot.columns_of(version)
-        kept = [known for known in _matchers if known[0] == recipe.digest]
-        for old in kept if recipe.buckets is None else kept[: 1 - _MOST_BUCKETS]:
-            del _matchers[old]
-        matcher = Matcher(
-            join.keys, join.spatial, table, version.index, span=join.range, srid=join.srid
-        )
-        _matchers[key] = (matcher, table)
-    return _matchers[key]
+
+    def make() -> _Opened:
+        table, index = version.columns, version.index
+        return Matcher(
+            join.keys, join.spatial, table, index, span=join.range, srid=join.srid
+        ), table
+
+    of_table = _matchers.get(spec.digest, lambda: WorkerCache(_MOST_BUCKETS))
+    return of_table.get(bucket, make, version=version.number)

@@ -34,7 +34,7 @@ from rivermouth.spec.conditions import (
     named,
     split,
 )
-from rivermouth.tables.cache.snapshot import Recipe
+from rivermouth.tables.cache.snapshot import SnapshotSpec
 from rivermouth.tables.source import Source, srid_of
 
 How = Literal["inner", "left", "semi", "anti"]
@@ -105,10 +105,10 @@ class Join:
         """All columns of the table that are needed."""
         return tuple(dict.fromkeys((*self.condition_columns, *(old for _, old in self.columns))))
 
-    def recipe(self, cache: Full) -> Recipe:
+    def snapshot_spec(self, cache: Full) -> SnapshotSpec:
         """What a snapshot for this join holds."""
         schema = pa.schema([self.table.field(name) for name in self.table_columns])
-        return Recipe(
+        return SnapshotSpec(
             self.source, schema, self.keys, self.spatial, self.range, cache.index, self.since,
             cache.buckets,
         )  # fmt: skip

@@ -1,9 +1,9 @@
-"""One fetch from a store: keys in, their rows out as a chunk is made of them; beside other work."""
+"""One fetch from a store: the rows of some keys, sorted as a chunk of the cache, in a thread."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import cast
 
@@ -11,99 +11,117 @@ import numpy as np
 import pyarrow as pa
 
 from rivermouth.errors import TableInvalid
-from rivermouth.kernels.cache.row_chunks import row_sizes
-from rivermouth.kernels.keys.encoding import Ints
-from rivermouth.kernels.ranges.bounds import Numbers, Scale
-from rivermouth.spec.conditions import Keys
-from rivermouth.tables.cache.retry import Asking
+from rivermouth.kernels.arrays import Ints
+from rivermouth.kernels.cache.row_chunks import Order, row_sizes
+from rivermouth.kernels.keys.values import missing
+from rivermouth.kernels.ranges.range_keys import RangeEncoder
+from rivermouth.spec.conditions import Keys, Range
+from rivermouth.spec.identity import digest, identity
+from rivermouth.tables.cache.retry import RetryPolicy
 from rivermouth.tables.source import Queryable, Source, check_unchanged
 
 _MOST_KEYS = 20_000  # of one statement
 
 
 @dataclass(frozen=True)
-class Answer:
+class FetchedRows:
     """Rows by key: which columns, and for each key where its rows start, how many, and how large.
 
-    `order` is the value by which each key's rows are sorted, where they are.
+    `order` is what each key's rows are sorted by, where they are.
     """
 
     columns: dict[str, pa.Array]
-    order: Numbers | None
+    order: Order | None
     start: Ints
     count: Ints
     size: Ints
 
 
 @dataclass(frozen=True)
-class Question:
-    """What is asked of a table, whatever the keys.
+class LookupSpec:
+    """What is looked up in a table, whatever the records.
 
     Parameters
     ----------
     source
-        The table.
-    keys
-        Which columns are the key; None: the whole table is one key's.
-    columns, table
-        The columns to bring, and the table's types as they were when the join was defined.
-    sort, scale
-        The column by which each key's rows are sorted, and as which numbers; None: not at all.
+        The table; a `Queryable` one, where there are keys.
+    keys, range
+        The condition's parts, at least one of them given. Without keys the whole table is one
+        key's; each key's rows are sorted by the column of the range.
+    columns
+        The table's columns to bring.
+    left, table
+        The types of the records' columns that the condition names, and of the table's columns,
+        as they were when the join was defined.
     """
 
     source: Source
     keys: Keys | None
+    range: Range | None
     columns: tuple[str, ...]
+    left: pa.Schema
     table: pa.Schema
-    sort: str | None
-    scale: Scale | None
 
-    def answered(self, keys: Mapping[str, pa.Array], count: int, asking: Asking) -> Answer:
+    @property
+    def digest(self) -> str:
+        """Text that is the same for the same lookup."""
+        types = [[str(one) for one in side] for side in (self.left, self.table)]
+        return digest(
+            identity(
+                table=self.source.identity,
+                on=(self.keys, self.range),
+                columns=self.columns,
+                types=types,
+            )
+        )
+
+    def fetch(self, keys: Mapping[str, pa.Array], count: int, retry: RetryPolicy) -> FetchedRows:
         """The rows of `count` distinct keys; one statement for some thousands of them."""
         parts = []
         for first in range(0, count, _MOST_KEYS):
             part = {name: column[first : first + _MOST_KEYS] for name, column in keys.items()}
-            numbers, rows = self._ask(part, asking)
+            numbers, rows = self._query(part, retry)
             self._check(numbers, rows, min(_MOST_KEYS, count - first))
             parts.append((numbers + first, rows))
         number = np.concatenate([numbers for numbers, _ in parts])
         return self._by_key(number, pa.concat_tables([rows for _, rows in parts]), count)
 
     @property
-    def _asked(self) -> list[str]:
-        return [*dict.fromkeys((*self.columns, *((self.sort,) if self.sort else ())))]
+    def _read(self) -> list[str]:
+        sort = () if self.range is None else (self.range.right,)
+        return [*dict.fromkeys((*self.columns, *sort))]
 
-    def _ask(self, keys: Mapping[str, pa.Array], asking: Asking) -> tuple[Ints, pa.Table]:
-        columns = self._asked
-        if self.keys is None:
-            rows = asking.ask(lambda: self.source.read(columns), "the whole table")
+    def _query(self, keys: Mapping[str, pa.Array], retry: RetryPolicy) -> tuple[Ints, pa.Table]:
+        columns, on = self._read, self.keys
+        if on is None:
+            rows = retry.run(lambda: self.source.read(columns), "the whole table")
             return np.zeros(rows.num_rows, np.int64), rows
-        equal, source = self.keys, cast(Queryable, self.source)
-        count = len(next(iter(keys.values())))
+        source, count = cast(Queryable, self.source), len(next(iter(keys.values())))
         what = "one key" if count == 1 else f"{count:,} keys"
-        numbers, rows = asking.ask(lambda: source.lookup(equal, columns, keys), what)
+        numbers, rows = retry.run(lambda: source.lookup(on, columns, keys), what)
         return np.asarray(numbers, np.int64), rows
 
     def _check(self, numbers: Ints, rows: pa.Table, count: int) -> None:
         """Whether the table is still the one that the join was defined on."""
-        check_unchanged(rows, self.table, self._asked, table=self.source.name)
+        check_unchanged(rows, self.table, self._read, table=self.source.name)
         is_short = rows.num_columns and len(numbers) != rows.num_rows
         if is_short or (len(numbers) and not 0 <= numbers.min() <= numbers.max() < count):
             raise TableInvalid(
                 self.source.name,
                 f"its answer for {count} keys cannot be right",
                 there=f"{len(numbers)} key numbers came with {rows.num_rows} rows",
-                todo="lookup() must give one number of the keys it was asked for with each row.",
+                todo="lookup() must give one number of the keys it was given with each row.",
             )
 
-    def _by_key(self, number: Ints, table: pa.Table, count: int) -> Answer:
-        """The rows key by key, in their order or sorted; rows that no range can meet left out."""
+    def _by_key(self, number: Ints, table: pa.Table, count: int) -> FetchedRows:
+        """The rows key by key, in their order or sorted; rows that are in no range left out."""
         order, rows = None, np.arange(len(number))
-        if self.sort is not None:
-            assert self.scale is not None
-            order, there = self.scale.numbers(_array(table, self.sort))
-            rows = np.flatnonzero(there)
-            rows = rows[np.lexsort((order[rows], number[rows]))]  # stable: equals as in the table
+        if self.range is not None:
+            sort = _array(table, self.range.right)
+            encoder, keys = RangeEncoder.fit(sort)
+            rows = np.flatnonzero(~missing([sort]))
+            rows = rows[np.lexsort((keys[rows], number[rows]))]  # stable: equals as in the table
+            order = encoder, keys[rows]
         elif len(number) and (np.diff(number) < 0).any():
             rows = np.argsort(number, kind="stable")
         columns = {name: _array(table, name) for name in self.columns}
@@ -111,40 +129,36 @@ class Question:
             index = pa.array(rows)
             columns = {name: column.take(index) for name, column in columns.items()}
             number = number[rows]
-            order = None if order is None else order[rows]
         counts = np.bincount(number, minlength=count)
         start = np.cumsum(counts) - counts
-        sizes = row_sizes(columns, len(number)) + (0 if order is None else order.itemsize)
+        sizes = row_sizes(columns, len(number)) + (0 if order is None else order[1].itemsize)
         total = np.concatenate([[0.0], np.cumsum(sizes)])
         size = np.ceil(total[start + counts] - total[start]).astype(np.int64)
-        return Answer(columns, order, start, counts, size)
+        return FetchedRows(columns, order, start, counts, size)
 
 
 class Fetch(threading.Thread):
-    """A question that is being asked beside other work."""
+    """A fetch that goes on beside other work."""
 
     def __init__(
-        self, question: Question, keys: Mapping[str, pa.Array], count: int, asking: Asking
+        self, spec: LookupSpec, keys: Mapping[str, pa.Array], count: int, retry: RetryPolicy
     ) -> None:
         super().__init__(name="rivermouth-fetch", daemon=True)
-        self._question, self._keys, self._count, self._asking = question, keys, count, asking
-        self._answer: Answer | None = None
-        self._error: Exception | None = None
+        self._work: Callable[[], FetchedRows] = lambda: spec.fetch(keys, count, retry)
+        self._result: FetchedRows | Exception
         self.start()
 
     def run(self) -> None:
-        """Ask, and keep what came of it."""
+        """Fetch, and keep what came of it."""
         try:
-            self._answer = self._question.answered(self._keys, self._count, self._asking)
-        except Exception as error:  # whatever it was, it is raised to who waits for the answer
-            self._error = error
+            self._result = self._work()
+        except Exception as error:  # whatever it was, it is raised to who waits for the rows
+            self._result = error
 
-    def result(self) -> Answer | Exception:
-        """The answer, or the error instead of it, once there is one."""
+    def result(self) -> FetchedRows | Exception:
+        """The rows, or the error instead of them, once there is one."""
         self.join()
-        found = self._answer or self._error
-        assert found is not None
-        return found
+        return self._result
 
 
 def _array(table: pa.Table, name: str) -> pa.Array:

@@ -1,4 +1,4 @@
-"""Memory that a worker took for a while, and gives back."""
+"""Memory that a worker needed for a while, released to the system."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import ctypes
 import pyarrow as pa
 
 
-def give_back() -> None:
+def release_memory() -> None:
     """Return to the system what reading and indexing took: a worker lives on, and maps the files.
 
     Neither Arrow's allocator nor the C library's does it by itself (1 M polygons: 1.6 GB before,

@@ -1,4 +1,4 @@
-"""A DataFrame written down for workers: versions of Parquet files, and the name of the newest."""
+"""A DataFrame written for workers: versions of Parquet files, and a pointer to the newest."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.fs
 
 from rivermouth.errors import TableMissing
-from rivermouth.tables.files import read_bytes, short_name
+from rivermouth.tables.cache.versions import read_pointer, write_pointer
+from rivermouth.tables.files import reading, short_name
 from rivermouth.tables.source import T, geometry_field
 from rivermouth.tables.sources.parquet import ParquetFiles
 from rivermouth.tables.sources.table import HTMLRepr
@@ -57,14 +57,15 @@ class Published(HTMLRepr):
         return self._files(about).scan(columns, described)
 
     def _about(self) -> dict[str, Any]:
-        try:
-            about: dict[str, Any] = json.loads(read_bytes(f"{self.path}/{CURRENT}", where=WHERE))
-        except TableMissing:
+        with reading(self.path, where=WHERE):
+            pointer = read_pointer(self.path, CURRENT)
+        if pointer is None:
             raise TableMissing(
                 WHERE,
                 f"there is no snapshot under {self.path!r}",
                 todo="Write one: rm.snapshot(df, path).",
-            ) from None
+            )
+        about: dict[str, Any] = json.loads(pointer)
         return about
 
     def _files(self, about: Mapping[str, Any]) -> ParquetFiles:
@@ -73,11 +74,7 @@ class Published(HTMLRepr):
 
 def announce(path: str, version: str, srids: Mapping[str, int]) -> None:
     """Make `version` the newest; readers see the old name or the new one."""
-    system, inner = pyarrow.fs.FileSystem.from_uri(path)
-    draft = f"{inner}/.{version}.json"
-    with system.open_output_stream(draft) as stream:
-        stream.write(json.dumps({"version": version, "srids": dict(srids)}).encode())
-    system.move(draft, f"{inner}/{CURRENT}")
+    write_pointer(path, json.dumps({"version": version, "srids": dict(srids)}), CURRENT)
 
 
 def _described(schema: pa.Schema, srids: Mapping[str, int]) -> pa.Schema:

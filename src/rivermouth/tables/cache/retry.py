@@ -1,4 +1,4 @@
-"""Asking a store until it answers: pauses that grow and differ, and a clear end."""
+"""Retries with exponential backoff and full jitter, up to a bound."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ T = TypeVar("T")
 
 _FIRST, _LONGEST = 0.5, 30.0  # seconds that the first pause, and any, may last
 
-#: what may pass if one waits; anything else is raised at once
-PASSING = (TableUnavailable, ConnectionError, TimeoutError)
+#: errors that may be transient; anything else is raised at once
+TRANSIENT = (TableUnavailable, ConnectionError, TimeoutError)
 
 
-class Asking:
-    """Asks a table's store, again if it must; remembers how that went.
+class RetryPolicy:
+    """Queries a table's store, again after a transient error; counts loads and retries.
 
     Between attempts it waits a random part of a time that doubles ("full jitter"), so that the
-    workers of a stream do not fall upon a store that comes back all at once. After it has given up
-    once it asks only once each time, until it is answered: a store that is down costs no further
+    workers of a stream do not all query a store that comes back at once. After it has given up
+    once it makes one attempt each time, until one succeeds: a store that is down costs no further
     pauses.
 
     Parameters
@@ -30,7 +30,7 @@ class Asking:
     name
         The table's, for messages.
     attempts
-        How often it asks before it gives up.
+        How many there are before it gives up.
     sleep, chance
         How it waits, and a random number in [0, 1): others for tests.
     """
@@ -48,36 +48,32 @@ class Asking:
         self._is_down = False
         self.loads, self.retries, self.seconds = 0, 0, 0.0
 
-    def ask(self, work: Callable[[], T], what: str) -> T:
+    def run(self, work: Callable[[], T], what: str) -> T:
         """What `work` gives; `what` names it in the message.
 
         Raises
         ------
         TableUnavailable
-            If the store did not answer any attempt.
+            If no attempt succeeded.
         """
-        began = time.perf_counter()
-        attempts = 1 if self._is_down else self._attempts
+        began, attempt, attempts = time.perf_counter(), 1, 1 if self._is_down else self._attempts
         try:
-            return self._until_answered(work, what, attempts, began)
+            while True:
+                try:
+                    result = work()
+                except TRANSIENT as error:
+                    self._is_down = attempt == attempts
+                    if self._is_down:
+                        raise self._unavailable(what, attempts, began, error) from error
+                    self.retries += 1
+                    self._sleep(self._chance() * min(_LONGEST, _FIRST * 2 ** (attempt - 1)))
+                    attempt += 1
+                else:
+                    self._is_down = False
+                    self.loads += 1
+                    return result
         finally:
             self.seconds += time.perf_counter() - began
-
-    def _until_answered(self, work: Callable[[], T], what: str, attempts: int, began: float) -> T:
-        for number in range(1, attempts + 1):
-            try:
-                answer = work()
-            except PASSING as error:
-                if number == attempts:
-                    self._is_down = True
-                    raise self._unavailable(what, attempts, began, error) from error
-                self.retries += 1
-                self._sleep(self._chance() * min(_LONGEST, _FIRST * 2 ** (number - 1)))
-                continue
-            self._is_down = False
-            self.loads += 1
-            return answer
-        raise AssertionError("there is at least one attempt")
 
     def _unavailable(
         self, what: str, attempts: int, began: float, error: Exception
@@ -85,8 +81,8 @@ class Asking:
         times = "once" if attempts == 1 else f"{attempts} times"
         return TableUnavailable(
             self._name,
-            f"asking for {what} failed {times} within {time.perf_counter() - began:.1f} s",
+            f"fetching {what} failed {times} within {time.perf_counter() - began:.1f} s",
             there=f"the last error is: {error}",
-            todo="Mend the store and start the query again, it goes on where it was; or let "
-            "incremental() have more attempts=, or on_unavailable='miss'.",
+            todo="Restore the store and start the query again, it goes on where it was; or give "
+            "incremental() more attempts=, or on_unavailable='miss'.",
         )

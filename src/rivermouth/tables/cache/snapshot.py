@@ -22,17 +22,23 @@ from rivermouth.spec.caches import Full
 from rivermouth.spec.conditions import Keys, Range, Spatial
 from rivermouth.spec.identity import digest, identity
 from rivermouth.tables.cache import buckets
-from rivermouth.tables.cache.memory import give_back
-from rivermouth.tables.cache.snapshot_store import FORMAT, Shelf, Version, write, write_about
+from rivermouth.tables.cache.memory import release_memory
+from rivermouth.tables.cache.snapshot_store import (
+    FORMAT,
+    SnapshotStore,
+    Version,
+    array_of,
+    write,
+    write_about,
+)
 from rivermouth.tables.source import Source, check_unchanged
-
-Clock = Callable[[], float]
+from rivermouth.tables.worker_cache import WorkerCache
 
 _LARGE = 1 << 30
 
 
 @dataclass(frozen=True)
-class Recipe:
+class SnapshotSpec:
     """What a snapshot holds: which columns of which table, and the index of which condition.
 
     Parameters
@@ -49,7 +55,7 @@ class Recipe:
         When the join was defined: a version that an earlier program left behind is used only
         while it is younger than ``refresh``.
     buckets
-        Into how many parts the table is cut by its keys; None: it is kept whole.
+        Into how many buckets the table is partitioned by its keys; None: it is kept whole.
     """
 
     source: Source
@@ -63,7 +69,7 @@ class Recipe:
 
     @property
     def digest(self) -> str:
-        """A name for the snapshot's folder: the same recipe, the same name."""
+        """A name for the snapshot's folder: the same for the same spec."""
         return digest(
             identity(
                 format=FORMAT,
@@ -75,9 +81,36 @@ class Recipe:
             )
         )
 
+    def write(self, folder: Path, loaded: float) -> None:
+        """Write a version: the whole table with its index, or its buckets without theirs."""
+        began, names = time.perf_counter(), self.schema.names
+        if self.buckets is None:
+            read = self.source.read(names)
+            check_unchanged(read, self.schema, names, table=self.source.name)
+            rows, index = self.indexed(read)
+            write(folder, rows, index, loaded=loaded, seconds=time.perf_counter() - began)
+            return
+        assert self.keys is not None
+        keys = [right for _, right in self.keys.pairs]
+        buckets.write_parts(self.source, self.schema, keys, self.buckets, folder)
+        seconds = time.perf_counter() - began
+        write_about(folder, loaded=loaded, seconds=seconds, buckets=self.buckets)
 
-def current(recipe: Recipe, cache: Full, folder: str, clock: Clock = time.time) -> Version:
-    """The version to use now, by one who can wait: made if there is none, refreshed if due.
+    def indexed(self, read: pa.Table) -> tuple[pa.Table, matching.Index]:
+        """The rows in one chunk, and their index."""
+        rows = _in_one_chunk(read)
+        columns = {name: array_of(rows, name) for name in rows.column_names}
+        return rows, matching.prepare(
+            self.spatial, columns, where=self.source.name, index=self.index,
+            keys=self.keys, span=self.range,
+        )  # fmt: skip
+
+
+class Snapshot:
+    """The version of a table to use from now on: made if there is none, refreshed if due.
+
+    Making one waits for the first version, and for a new one where the last is older than
+    ``cache.max_age``.
 
     Raises
     ------
@@ -86,158 +119,98 @@ def current(recipe: Recipe, cache: Full, folder: str, clock: Clock = time.time) 
     TableError
         If the first version cannot be read.
     """
-    shelf = Shelf.of(recipe.digest, folder)
-    return shelf.open(_newest(shelf, recipe, cache, clock))
 
+    def __init__(
+        self, spec: SnapshotSpec, cache: Full, folder: str, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._spec, self._cache, self._clock = spec, cache, clock
+        self._store = SnapshotStore.of(spec.digest, folder)
+        self._version = self._newest()
 
-class Buckets:
-    """The parts of a table that a task needs, of the version that is to be used when it begins.
-
-    A part is indexed by the first who needs it. Parameters and errors are those of `current`.
-    """
-
-    def __init__(self, recipe: Recipe, cache: Full, folder: str, clock: Clock = time.time) -> None:
-        self._recipe, self._cache, self._clock = recipe, cache, clock
-        self._shelf = Shelf.of(recipe.digest, folder)
-        self._version = _newest(self._shelf, recipe, cache, clock)
-
-    def open(self, bucket: int) -> Version:
-        """The rows of one bucket and their index, mapped."""
+    def open(self, bucket: int | None = None) -> Version:
+        """The rows and their index, mapped, or those of one bucket; it is indexed on first use."""
+        if bucket is None:
+            return self._store.open(self._version)
         try:
-            return self._open(bucket)
+            return buckets.opened(self._store, self._version, bucket, self._spec.indexed)
         except FileNotFoundError:  # so many versions were made since that this one was removed
-            self._version = _newest(self._shelf, self._recipe, self._cache, self._clock)
-            return self._open(bucket)
+            self._version = self._newest()
+            return buckets.opened(self._store, self._version, bucket, self._spec.indexed)
 
-    def _open(self, bucket: int) -> Version:
-        return buckets.opened(
-            self._shelf, self._version, bucket, lambda rows: _indexed(self._recipe, rows)
-        )
-
-
-def _newest(shelf: Shelf, recipe: Recipe, cache: Full, clock: Clock) -> str:
-    newest = shelf.newest()
-    if newest is None or _is_left_behind(shelf, newest, recipe, cache, clock):
-        newest = _first(shelf, recipe, cache, clock)
-    age = clock() - shelf.loaded(newest)
-    if cache.max_age is not None and age > cache.max_age:
-        newest = _refresh_or_fail(shelf, recipe, cache, age, clock)
-    elif cache.refresh is not None and age > cache.refresh:
-        _refresh_beside(shelf, recipe, cache, clock)
-    return newest
-
-
-def load(recipe: Recipe) -> tuple[pa.Table, matching.Index]:
-    """Read the table and make its index."""
-    names = recipe.schema.names
-    read = recipe.source.read(names)
-    check_unchanged(read, recipe.schema, names, table=recipe.source.name)
-    return _indexed(recipe, read)
-
-
-def _indexed(recipe: Recipe, read: pa.Table) -> tuple[pa.Table, matching.Index]:
-    rows = _one_batch(read)
-    columns = {name: _array(rows, name) for name in rows.column_names}
-    return rows, matching.prepare(
-        recipe.spatial, columns, where=recipe.source.name, index=recipe.index,
-        keys=recipe.keys, span=recipe.range,
-    )  # fmt: skip
-
-
-def columns_of(version: Version) -> dict[str, pa.Array]:
-    """The version's columns as arrays."""
-    return {name: _array(version.rows, name) for name in version.rows.column_names}
-
-
-def _is_left_behind(shelf: Shelf, version: str, recipe: Recipe, cache: Full, clock: Clock) -> bool:
-    """Whether a version is an earlier program's, and too old to start with."""
-    loaded = shelf.loaded(version)
-    return loaded < recipe.since and (cache.refresh is None or clock() - loaded > cache.refresh)
-
-
-def _first(shelf: Shelf, recipe: Recipe, cache: Full, clock: Clock) -> str:
-    """Make the first version; whoever comes second waits and finds it made."""
-    with shelf.locked(wait=True):
-        newest = shelf.newest()
-        if newest is None or _is_left_behind(shelf, newest, recipe, cache, clock):
-            return _load_into(shelf, recipe, clock)
+    def _newest(self) -> str:
+        newest, refresh, max_age = self._usable(), self._cache.refresh, self._cache.max_age
+        if newest is None:
+            with self._store.locked(wait=True):  # who comes second finds it made
+                newest = self._usable() or self._load()
+        age = self._age(newest)
+        if max_age is not None and age > max_age:
+            return self._reload(age, max_age)
+        if refresh is not None and age > refresh:
+            self._refresh_beside(refresh)
         return newest
 
-
-def _load_into(shelf: Shelf, recipe: Recipe, clock: Clock) -> str:
-    began = clock()
-    version = shelf.add(began, lambda draft: _fill(draft, recipe, began))
-    give_back()
-    with contextlib.suppress(FileNotFoundError):
-        (shelf.home / "failure.json").unlink()
-    return version
-
-
-def _fill(draft: Path, recipe: Recipe, began: float) -> None:
-    """Write a version: the whole table with its index, or its parts, whose indexes can wait."""
-    watch = time.perf_counter()
-    if recipe.buckets is None:
-        rows, index = load(recipe)
-        write(draft, rows, index, loaded=began, seconds=time.perf_counter() - watch)
-        return
-    assert recipe.keys is not None
-    keys = [right for _, right in recipe.keys.pairs]
-    buckets.cut(recipe.source, recipe.schema, keys, recipe.buckets, draft)
-    write_about(draft, loaded=began, seconds=time.perf_counter() - watch, buckets=recipe.buckets)
-
-
-def _refresh_or_fail(shelf: Shelf, recipe: Recipe, cache: Full, age: float, clock: Clock) -> str:
-    """The version is too old to serve: make another now, or say why not."""
-    with shelf.locked(wait=True):
-        newest = shelf.newest()
-        assert newest is not None
-        assert cache.max_age is not None
-        if clock() - shelf.loaded(newest) <= cache.max_age:
+    def _usable(self) -> str | None:
+        """The newest version, unless an earlier program left it and it is too old to start with."""
+        newest = self._store.newest()
+        if newest is None or self._store.loaded(newest) >= self._spec.since:
             return newest
-        try:
-            return _load_into(shelf, recipe, clock)
-        except Exception as error:
-            shelf.note_failure(clock(), error)
-            raise TableStale(
-                recipe.source.name,
-                f"its last good version is {age:.0f} s old and max_age is {cache.max_age:.0f} s",
-                there=f"reading it anew fails: {error}",
-                todo="Mend the table or its store, or allow a larger max_age.",
-            ) from error
+        refresh = self._cache.refresh
+        return None if refresh is None or self._age(newest) > refresh else newest
 
+    def _age(self, version: str) -> float:
+        return self._clock() - self._store.loaded(version)
 
-def _refresh_beside(shelf: Shelf, recipe: Recipe, cache: Full, clock: Clock) -> None:
-    """Make a new version in a thread of its own, unless one is being made or has just failed."""
-    assert cache.refresh is not None
-    failure = shelf.failure()
-    if failure is not None and clock() - failure["when"] < max(1.0, cache.refresh / 10):
-        return
-    with _guard:
-        if shelf.home in _refreshing:
+    def _load(self) -> str:
+        began = self._clock()
+        version = self._store.add(began, lambda folder: self._spec.write(folder, began))
+        release_memory()
+        with contextlib.suppress(FileNotFoundError):
+            (self._store.home / "failure.json").unlink()
+        return version
+
+    def _reload(self, age: float, max_age: float) -> str:
+        """The version is too old to serve: make another now, or say why not."""
+        with self._store.locked(wait=True):
+            newest = self._store.newest()
+            assert newest is not None
+            if self._age(newest) <= max_age:
+                return newest
+            try:
+                return self._load()
+            except Exception as error:
+                self._store.note_failure(self._clock(), error)
+                raise TableStale(
+                    self._spec.source.name,
+                    f"its last good version is {age:.0f} s old and max_age is {max_age:.0f} s",
+                    there=f"reading it again fails: {error}",
+                    todo="Restore the table or its store, or allow a larger max_age.",
+                ) from error
+
+    def _refresh_beside(self, refresh: float) -> None:
+        """Make a new version in a thread, unless one is being made or has just failed."""
+        failure, home = self._store.failure(), self._store.home
+        if failure is not None and self._clock() - failure["when"] < max(1.0, refresh / 10):
             return
-        _refreshing.add(shelf.home)
-    threading.Thread(target=_refresh, args=(shelf, recipe, cache, clock), daemon=True).start()
+        thread = _refreshing.pop(home)
+        if thread is None or not thread.is_alive():
+            thread = threading.Thread(target=self._refresh, args=(refresh,), daemon=True)
+            thread.start()
+        _refreshing.put(home, thread)
+
+    def _refresh(self, refresh: float) -> None:
+        try:
+            with self._store.locked(wait=False) as is_held:
+                newest = self._store.newest()
+                if is_held and newest and self._age(newest) > refresh:
+                    self._load()
+        except Exception as error:  # whatever it was: the last good version serves
+            self._store.note_failure(self._clock(), error)
 
 
-def _refresh(shelf: Shelf, recipe: Recipe, cache: Full, clock: Clock) -> None:
-    assert cache.refresh is not None
-    try:
-        with shelf.locked(wait=False) as held:
-            newest = shelf.newest()
-            if held and newest and clock() - shelf.loaded(newest) > cache.refresh:
-                _load_into(shelf, recipe, clock)
-    except Exception as error:  # whatever it was: the last good version serves, the failure is kept
-        shelf.note_failure(clock(), error)
-    finally:
-        with _guard:
-            _refreshing.discard(shelf.home)
+_refreshing: WorkerCache[Path, threading.Thread] = WorkerCache(size=64)
 
 
-_guard = threading.Lock()
-_refreshing: set[Path] = set()
-
-
-def _one_batch(table: pa.Table) -> pa.Table:
+def _in_one_chunk(table: pa.Table) -> pa.Table:
     """The table with one chunk a column; columns too long for 32-bit offsets get 64-bit ones."""
     fields = []
     for field in table.schema:
@@ -246,8 +219,3 @@ def _one_batch(table: pa.Table) -> pa.Table:
             kind = pa.large_string() if kind == pa.string() else pa.large_binary()
         fields.append(field.with_type(kind))
     return table.cast(pa.schema(fields)).combine_chunks()
-
-
-def _array(table: pa.Table, name: str) -> pa.Array:
-    column = table.column(name)
-    return column.chunk(0) if column.num_chunks else pa.array([], column.type)

@@ -1,11 +1,11 @@
-"""The rule of a routed stream, and what its tasks have seen since: small files in one folder.
+"""The rule of a routed stream, and its tasks' statistics since: small files in one folder.
 
     rule.json                    the newest rule, and the cycle that it was made from
-    seen/7-2500-4f1c....json     what a task saw: partition 7, 2,500 records, a sample of keys
+    seen/7-2500-4f1c....json     a task's statistics: partition 7, 2,500 records, a sample of keys
 
-Tasks leave what they saw; whoever reads the rule for the next batch counts it, ends the cycle if
-there is enough, and decides. A rule never changes a join's rows, so one that is lost, stale or
-counted twice costs time only. Only data is kept here, as JSON.
+Tasks write statistics; the task that reads the rule for the next batch sums them, ends the cycle if
+there are enough records, and makes a new rule if it must. A rule never changes a join's rows, so
+one that is lost, stale or counted twice costs time only. Only data is kept here, as JSON.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.fs
 
-from rivermouth.kernels.skew.hotspots import Sample, algorithm2, even_cuts, load_cv, merged
+from rivermouth.kernels.skew.hotspots import Sample, algorithm2, even_bounds, load_cv, merged
 from rivermouth.spec.routing import ByHotspot
-from rivermouth.tables.files import read_json, write_json
+from rivermouth.tables.files import filesystem, read_json, write_json
 
-KEY = "key"  #: keys are compared as one whole number each
-_SEEN, _RULE = "seen", "rule.json"
+KEY = "key"  #: keys are compared as one integer each
+_STATS, _RULE = "seen", "rule.json"
 
 
 @dataclass(frozen=True)
-class Seen:
-    """What a task saw of its partition.
+class TaskStats:
+    """A task's statistics of its partition, as they are kept.
 
     Parameters
     ----------
     partition, records
         Which one, and how many records.
     fetched
-        How many of them had a key that was not in hand.
+        How many of them had a key that was missed in the cache.
     seconds, fetching
         How long the join took, and how long it waited for those keys.
     keys, count, missed
@@ -54,8 +54,8 @@ class Seen:
 
 
 @dataclass(frozen=True)
-class State:
-    """A rule, and the last cycle.
+class RoutingState:
+    """A rule and the last cycle, as they are kept.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ class State:
     version
         Of the rule; 0 while there is none.
     keys, share
-        The rule's cuts (`kernels.skew.hotspots.Rule`).
+        The rule's bounds (`kernels.skew.hotspots.Rule`).
     cycle
         How many cycles have ended.
     load_cv, moved
@@ -84,7 +84,7 @@ class State:
     cost: tuple[float, ...] = ()
 
 
-class Board:
+class RoutingStore:
     """A folder that a stream's tasks write to and its router reads.
 
     Parameters
@@ -96,43 +96,45 @@ class Board:
     def __init__(self, folder: str) -> None:
         self._folder = folder
 
-    def note(self, seen: Seen) -> None:
-        """Leave what a task saw."""
-        name = f"{seen.partition}-{seen.records}-{uuid.uuid4().hex}.json"
-        write_json(f"{self._folder}/{_SEEN}/{name}", vars(seen))
+    def add(self, stats: TaskStats) -> None:
+        """Add a task's statistics to this cycle."""
+        name = f"{stats.partition}-{stats.records}-{uuid.uuid4().hex}.json"
+        write_json(f"{self._folder}/{_STATS}/{name}", vars(stats))
 
-    def state(self, partitions: int) -> State:
+    def state(self, partitions: int) -> RoutingState:
         """The newest rule; none yet, or one for another number of partitions, is version 0."""
         known = read_json(f"{self._folder}/{_RULE}")
         if known is None:
-            return State(partitions)
+            return RoutingState(partitions)
         if "deviation" in known:  # as the load CV was called before version 0.1
             known["load_cv"] = known.pop("deviation")
         lists = {name: tuple(value) for name, value in known.items() if isinstance(value, list)}
-        state = State(**{**known, **lists})
-        return state if state.partitions == partitions else State(partitions)
+        state = RoutingState(**{**known, **lists})
+        return state if state.partitions == partitions else RoutingState(partitions)
 
-    def advance(self, routing: ByHotspot, partitions: int) -> State:
-        """The rule for the next batch; ends the cycle if it has seen enough records."""
-        files, root = pa.fs.FileSystem.from_uri(self._folder)
+    def advance(self, routing: ByHotspot, partitions: int) -> RoutingState:
+        """The rule for the next batch; ends the cycle if it has enough records."""
+        files, root = filesystem(self._folder)
         state = self.state(partitions)
-        listed = files.get_file_info(pa.fs.FileSelector(f"{root}/{_SEEN}", allow_not_found=True))
+        listed = files.get_file_info(pa.fs.FileSelector(f"{root}/{_STATS}", allow_not_found=True))
         names = [info.base_name for info in listed if info.base_name.endswith(".json")]
         if sum(int(name.split("-")[1]) for name in names) < routing.cycle:
             return state
-        said = [read_json(f"{self._folder}/{_SEEN}/{name}") for name in names]
-        seen = [Seen(**one) for one in said if one is not None]  # another query counts it, too
-        state = decided(state, [one for one in seen if one.partition < partitions], routing)
+        read = [read_json(f"{self._folder}/{_STATS}/{name}") for name in names]
+        stats = [
+            TaskStats(**one) for one in read if one is not None
+        ]  # another query counts it, too
+        state = next_state(state, [one for one in stats if one.partition < partitions], routing)
         write_json(f"{self._folder}/{_RULE}", vars(state))
         for name in names:
             with contextlib.suppress(FileNotFoundError):
-                files.delete_file(f"{root}/{_SEEN}/{name}")
+                files.delete_file(f"{root}/{_STATS}/{name}")
         return state
 
 
-def decided(state: State, seen: list[Seen], routing: ByHotspot) -> State:
+def next_state(state: RoutingState, stats: list[TaskStats], routing: ByHotspot) -> RoutingState:
     """The state after a cycle: the same rule, or another if the load was too uneven."""
-    records, costs, memory, remote = _loads(seen, state.partitions)
+    records, costs, memory, remote = _loads(stats, state.partitions)
     by_cost = routing.weight == "cost"
     uneven = load_cv(costs if by_cost else records)
     ended = replace(
@@ -143,11 +145,11 @@ def decided(state: State, seen: list[Seen], routing: ByHotspot) -> State:
         records=tuple(int(count) for count in records),
         cost=tuple(costs.tolist()),
     )
-    samples = [_sample(one, memory, remote) for one in seen if one.keys]
+    samples = [_sample(one, memory, remote) for one in stats if one.keys]
     if not samples or not (ended.moved or not state.version):
         return ended
-    cut = even_cuts if routing.split else algorithm2
-    rule = cut(merged(samples), state.partitions, by="cost" if by_cost else "count")
+    bounds = even_bounds if routing.split else algorithm2
+    rule = bounds(merged(samples), state.partitions, by="cost" if by_cost else "count")
     if rule is None:
         return ended
     keys = rule.keys.column(KEY).to_pylist()
@@ -156,18 +158,18 @@ def decided(state: State, seen: list[Seen], routing: ByHotspot) -> State:
     )
 
 
-def _loads(seen: list[Seen], partitions: int) -> tuple[Any, Any, float, float]:
+def _loads(stats: list[TaskStats], partitions: int) -> tuple[Any, Any, float, float]:
     """Records and cost per partition, and the seconds of a record in memory and of one fetched."""
     records, fetched = np.zeros(partitions), np.zeros(partitions)
-    for one in seen:
+    for one in stats:
         records[one.partition] += one.records
         fetched[one.partition] += one.fetched
-    memory = sum(one.seconds for one in seen) / max(records.sum(), 1)
-    remote = sum(one.fetching for one in seen) / max(fetched.sum(), 1)
+    memory = sum(one.seconds for one in stats) / max(records.sum(), 1)
+    remote = sum(one.fetching for one in stats) / max(fetched.sum(), 1)
     return records, records * memory + fetched * remote, memory, remote
 
 
-def _sample(one: Seen, memory: float, remote: float) -> Sample:
+def _sample(one: TaskStats, memory: float, remote: float) -> Sample:
     count, missed = np.array(one.count), np.array(one.missed)
     keys = pa.table({KEY: pa.array(one.keys, pa.int64())})
     return Sample(keys, count, count * memory + missed * remote)

@@ -36,7 +36,8 @@ from rivermouth.spark.engines.native.rows import KeyedRows
 from rivermouth.spark.validation.join_table import WHERE, Join
 from rivermouth.spec.caches import Full
 from rivermouth.spec.conditions import DWithin, Nearest, Point, Topology
-from rivermouth.tables.cache import snapshot
+from rivermouth.tables.cache.snapshot import Snapshot, SnapshotSpec
+from rivermouth.tables.worker_cache import WorkerCache
 
 
 def native_join(events: DataFrame, join: Join, cache: Full, folder: str) -> DataFrame:
@@ -104,10 +105,10 @@ def index_frame(spark: SparkSession, join: Join, cache: Full, folder: str) -> Da
     if frame is not None:
         table = frame.select(*(_as_wkb(frame, name) for name in join.table_columns))
         return table.coalesce(1).mapInArrow(_FromFrame(rows).make, schema)
-    recipe = join.recipe(cache)
+    spec = join.snapshot_spec(cache)
     # one partition: each would make the rows once more
     one = spark.range(0, 1, 1, 1)
-    return one.mapInArrow(_FromSnapshot(rows, recipe, cache, folder).make, schema)
+    return one.mapInArrow(_FromSnapshot(rows, spec, cache, folder).make, schema)
 
 
 def _rows_for(join: Join) -> KeyedRows:
@@ -127,7 +128,7 @@ class _FromSnapshot:
     """
 
     rows: KeyedRows
-    recipe: snapshot.Recipe
+    spec: SnapshotSpec
     cache: Full
     folder: str
 
@@ -135,20 +136,16 @@ class _FromSnapshot:
         """The rows; the input says nothing."""
         for _ in batches:  # a worker that leaves its input unread is not used again
             pass
-        version = snapshot.current(self.recipe, self.cache, self.folder)
-        key = (self.rows, self.recipe.digest)
-        if key not in _made or _made[key][0] != version.number:
-            made = self.rows.make(snapshot.columns_of(version), version.index)
-            _made.pop(key, None)
-            _made[key] = (version.number, made)
-            while len(_made) > _MOST_MADE:
-                del _made[next(iter(_made))]
-        yield _made[key][1]
+        version = Snapshot(self.spec, self.cache, self.folder).open()
+        yield _made.get(
+            (self.rows, self.spec.digest),
+            lambda: self.rows.make(version.columns, version.index),
+            version=version.number,
+        )
 
 
 #: what this worker has made of the newest version of its last tables
-_made: dict[tuple[KeyedRows, str], tuple[int, pa.RecordBatch]] = {}
-_MOST_MADE = 4
+_made: WorkerCache[tuple[KeyedRows, str], pa.RecordBatch] = WorkerCache(size=4)
 
 
 @dataclass(frozen=True)

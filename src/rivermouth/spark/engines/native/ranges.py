@@ -13,7 +13,6 @@ follows from one or two such counts, exactly, whatever the distribution of the v
 
 from __future__ import annotations
 
-import datetime as dt
 from dataclasses import dataclass
 from decimal import Decimal
 
@@ -24,6 +23,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as t
 
 from rivermouth.errors import PlanError
+from rivermouth.kernels.keys.values import DIGITS, floats, key_ints, missing
+from rivermouth.kernels.ranges.range_keys import LEAST, MOST, steps
 from rivermouth.kernels.table_join.matching import Columns, Index
 from rivermouth.spark.engines.native.columns import (
     apart,
@@ -47,8 +48,6 @@ from rivermouth.spark.validation.join_table import WHERE, Join
 from rivermouth.spec.conditions import Between, Offset
 
 _STEPS, _VALUES = "steps", "values"
-_DIGITS = 18  # of a decimal that fits a long
-_LEAST, _MOST = -(2**63), 2**63 - 1
 
 
 # -- the table's side
@@ -93,7 +92,7 @@ class RangeRows(KeyedRows):
 
     def make(self, table: Columns, index: Index | None = None) -> pa.RecordBatch:
         """The rows, as `KeyedRows.make` gives them."""
-        there = ~_missing(table[self.column])
+        there = ~missing([table[self.column]])
         groups = _only(groups_of(table, self.equal), there)
         if not groups.count:
             return pa.RecordBatch.from_pylist([], self.schema)
@@ -130,22 +129,12 @@ def _steps(groups: Groups) -> pa.Array:
     return list_array(start, pa.array((1 << exponent).astype(np.int32)))
 
 
-def _missing(column: pa.Array) -> npt.NDArray[np.bool_]:
-    missing: npt.NDArray[np.bool_] = column.is_null(nan_is_null=True).to_numpy(zero_copy_only=False)
-    return missing
-
-
 def _numbers(column: pa.Array, kind: pa.DataType, scale: int) -> npt.NDArray[np.generic]:
-    """The values as whole numbers or doubles, in the order and at the distances that they have."""
-    if pa.types.is_timestamp(column.type):
-        column = column.cast(pa.timestamp("us", column.type.tz), safe=False)
-    elif pa.types.is_date(column.type):
-        column = column.cast(pa.date32()).cast(pa.int32())
-    elif pa.types.is_decimal(column.type):
-        moved = [int(value.scaleb(scale)) for value in column.to_pylist()]
-        return np.array(moved, np.int64)
-    values: npt.NDArray[np.generic] = column.cast(kind).to_numpy()
-    return values
+    """The range keys of the values, decimals at `scale`."""
+    if pa.types.is_floating(kind):
+        return floats(column)
+    is_decimal = pa.types.is_decimal(column.type)
+    return key_ints(column, pa.decimal128(38, scale) if is_decimal else column.type)[0]
 
 
 # -- the events' side
@@ -221,21 +210,21 @@ def _bound(join: Join, span: Between, end: str) -> Sql:
     moved = f"try_add({value}, {_long(step)})"
     if (step > 0) == (end == "lower"):
         return moved
-    beyond = _LEAST if end == "lower" else _MOST
+    beyond = LEAST if end == "lower" else MOST
     return f"CASE WHEN {value} IS NOT NULL THEN coalesce({moved}, {_long(beyond)}) END"
 
 
 def _long(value: int) -> Sql:
-    return f"bigint('{max(_LEAST, min(_MOST, value))}')"
+    return f"bigint('{max(LEAST, min(MOST, value))}')"
 
 
 def _whole(join: Join, offset: Offset) -> int:
     """An offset in the unit of `_value`."""
     assert join.range is not None
-    if isinstance(offset, dt.timedelta):
-        is_date = isinstance(join.events[join.range.left].dataType, t.DateType)
-        return offset // dt.timedelta(days=1) if is_date else offset // dt.timedelta(microseconds=1)
-    return int(Decimal(offset).scaleb(_scale(join)))
+    kind = join.table.field(join.range.right).type
+    if pa.types.is_decimal(kind):
+        return int(Decimal(offset).scaleb(_scale(join)))  # type: ignore[arg-type]
+    return steps(offset, kind)
 
 
 def _scale(join: Join) -> int:
@@ -253,12 +242,12 @@ def _scale(join: Join) -> int:
     behind = [-int(offset.as_tuple().exponent) for offset in offsets]
     scale = max(ours.scale, theirs.scale, *behind, 0)
     before = max(ours.precision - ours.scale, theirs.precision - theirs.scale)
-    if before + scale > _DIGITS:
+    if before + scale > DIGITS:
         raise PlanError(
             WHERE,
             f"plan='native' cannot compare decimals of {before + scale} digits",
             there=f"{join.range.left!r} is {ours.simpleString()}, "
             f"{join.range.right!r} of {join.source.name} is {theirs}",
-            todo=f"Cast to at most {_DIGITS} digits, or use plan='workers'.",
+            todo=f"Cast to at most {DIGITS} digits, or use plan='workers'.",
         )
     return int(scale)

@@ -59,7 +59,11 @@ class MySQLTable(SQLTable):
         kept = np.flatnonzero(~key_index.missing(list(values.values())))
         sent = {name: column.take(pa.array(kept)) for name, column in values.items()}
         types = probe_types(relation, equal, span)
-        declared = ["n BIGINT", *(f"{name} {types[name].sent}" for name in sent)]
+        kinds = {name: types[name].sent for name in sent}
+        for name, column in probes.columns.items():
+            if pa.types.is_decimal(column.type):  # as many digits before the point as there can be
+                kinds[name] = f"DECIMAL(65, {min(column.type.scale, 30)})"
+        declared = ["n BIGINT", *(f"{name} {kind}" for name, kind in kinds.items())]
         paths = [f"{name} PATH '$[{number}]'" for number, name in enumerate(declared)]
         records = f"JSON_TABLE(%(records)s, '$[*]' COLUMNS ({', '.join(paths)}))"
         rows = list(zip(range(len(kept)), *(v.to_pylist() for v in sent.values()), strict=True))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
@@ -11,6 +10,7 @@ from contextlib import closing, contextmanager, suppress
 from typing import Any, ClassVar, Generic, TypeVar
 
 from rivermouth.errors import TableError, TableInvalid, TableMissing, TableUnavailable
+from rivermouth.tables.worker_cache import WorkerCache
 
 LIMIT = 4  # connections of one process to one address
 
@@ -91,14 +91,17 @@ class _Pool(Generic[C]):
         self.idle: list[C] = []
         self.slots = threading.BoundedSemaphore(LIMIT)
 
+    def close(self) -> None:
+        """Close the idle connections."""
+        while self.idle:
+            _close(self.idle.pop())
+
 
 class PooledDriver(Driver[A, C]):
     """Keeps up to `LIMIT` connections to an address, and replaces those that are lost."""
 
     def __init__(self) -> None:
-        # By process: a connection that came over a fork belongs to the parent.
-        self._pools: dict[tuple[int, A], _Pool[C]] = {}
-        self._lock = threading.Lock()
+        self._pools: WorkerCache[A, _Pool[C]] = WorkerCache(64, evicted=_Pool.close)
         atexit.register(self.close)
 
     @abstractmethod
@@ -133,16 +136,13 @@ class PooledDriver(Driver[A, C]):
 
     def close(self) -> None:
         """Close the idle connections of this process; new ones are opened when needed."""
-        with self._lock:
-            for (process, _), pool in self._pools.items():
-                while process == os.getpid() and pool.idle:
-                    _close(pool.idle.pop())
+        for pool in self._pools.values():
+            pool.close()
 
     @contextmanager
     def _slot(self, address: A) -> Iterator[_Pool[C]]:
         """One of the `LIMIT` slots; waits for it as long as for a connection."""
-        with self._lock:
-            pool = self._pools.setdefault((os.getpid(), address), _Pool())
+        pool = self._pools.get(address, _Pool)
         if not pool.slots.acquire(timeout=address.connect_timeout):
             raise TableUnavailable(
                 self.call,

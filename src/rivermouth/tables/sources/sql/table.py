@@ -20,6 +20,7 @@ from rivermouth.tables.sources.sql import statements
 from rivermouth.tables.sources.sql.driver import Driver
 from rivermouth.tables.sources.sql.relation import Columns, Dialect, Relation, filtered
 from rivermouth.tables.sources.table import Table
+from rivermouth.tables.worker_cache import WorkerCache
 
 Batches = Generator[pa.RecordBatch, None, None]
 Left = Mapping[str, pa.Array]  # the records' columns that a condition names
@@ -94,7 +95,7 @@ class SQLTable(Table):
         Rows come by record, then in the table's order; a table without one has no order for ties
         of `asof` either.
         """
-        if (known := _described.get(self)) is not None:
+        if (known := _described.find(self)) is not None:
             # the table may have changed since it was described
             with contextlib.suppress(TableInvalid, DefinitionError):
                 return self._lookup(known, condition, columns, left)
@@ -123,9 +124,10 @@ class SQLTable(Table):
         return self.driver.run(self.address, self._shown, work)
 
     def _describe(self) -> Relation:
-        relation = self._run(self._catalog)
-        _described[self] = filtered(relation, self.where, self.dialect, call=self.call)
-        return _described[self]
+        catalog = self._run(self._catalog)
+        relation = filtered(catalog, self.where, self.dialect, call=self.call)
+        _described.put(self, relation)
+        return relation
 
     @abstractmethod
     def _catalog(self, connection: Any) -> Relation:
@@ -143,7 +145,7 @@ class SQLTable(Table):
 
 
 #: tables as they were last described in this process, so that a lookup takes one statement
-_described: dict[SQLTable, Relation] = {}
+_described: WorkerCache[SQLTable, Relation] = WorkerCache(size=256)
 
 
 def batches(

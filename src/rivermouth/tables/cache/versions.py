@@ -1,0 +1,51 @@
+"""Folders of immutable versions, and a pointer file to the newest that is replaced in one step.
+
+A folder is a path or a URI that pyarrow.fs knows. Versions are named by the time they were made.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+import pyarrow.fs
+
+from rivermouth.tables import files
+
+#: names the newest version of a folder
+POINTER = "CURRENT"
+
+
+def version_name(made: float) -> str:
+    """The name of a version made at `made`, in seconds since 1970.
+
+    Examples
+    --------
+    >>> version_name(1793830112.0)
+    'v1793830112000000'
+    """
+    return f"v{int(made * 1e6):016d}"
+
+
+def read_pointer(folder: str, name: str = POINTER) -> str | None:
+    """What the pointer file says, None where there is no version yet."""
+    system, root = files.filesystem(folder)
+    with (
+        contextlib.suppress(FileNotFoundError),
+        system.open_input_stream(f"{root}/{name}") as stream,
+    ):
+        return bytes(stream.read()).decode()
+    return None
+
+
+def write_pointer(folder: str, text: str, name: str = POINTER) -> None:
+    """Point to another version: a reader sees the old one or the new one."""
+    files.write_bytes(f"{folder}/{name}", text.encode())
+
+
+def prune(folder: str, keep: int) -> None:
+    """Remove all but the `keep` newest versions; open ones stay mapped regardless."""
+    system, root = files.filesystem(folder)
+    there = system.get_file_info(pyarrow.fs.FileSelector(root))
+    for old in sorted(info.path for info in there if info.base_name.startswith("v"))[:-keep]:
+        with contextlib.suppress(OSError):  # another process removes it, too
+            system.delete_dir(old)

@@ -47,12 +47,23 @@ def _listed(events: DataFrame, join: Join, index: DataFrame) -> DataFrame:
 
 
 def _located(events: DataFrame, join: Join) -> DataFrame:
-    """The events with their coordinates as doubles, NaN where they are null."""
+    """The events with their coordinates as doubles, NaN where they are null.
+
+    On the sphere a point has one pair of coordinates: longitudes in [-180, 180), 0 at the poles.
+    """
     assert join.spatial is not None
     assert isinstance(join.spatial.left, Point)
     nan = F.lit(math.nan)  # in SQL it is text, cast, and that may be null as far as Spark knows
-    x, y = (F.col(quoted(name)).cast("double") for name in named(join.spatial.left))
-    return events.select("*", F.coalesce(x, nan).alias(_X), F.coalesce(y, nan).alias(_Y))
+    x, y = (
+        F.coalesce(F.col(quoted(name)).cast("double"), nan) for name in named(join.spatial.left)
+    )
+    if isinstance(join.spatial, DWithin) and join.spatial.metric == "sphere":
+        turned = x % 360
+        turned = (
+            F.when(turned >= 180, turned - 360).when(turned < -180, turned + 360).otherwise(turned)
+        )
+        x = F.when(F.abs(y) == 90, 0.0 * x).otherwise(turned)
+    return events.select("*", x.alias(_X), y.alias(_Y))
 
 
 def _pairs(listed: DataFrame, join: Join) -> DataFrame:

@@ -70,8 +70,8 @@ def test_a_stream_whose_database_stops_goes_on_when_it_is_back(spark, clicks, se
             query.awaitTermination()
     finally:
         server.start()
-    assert "users: asking for" in str(failure.value)
-    assert "Mend the store and start the query again" in str(failure.value)
+    assert "users: fetching" in str(failure.value)
+    assert "Restore the store and start the query again" in str(failure.value)
     assert PASSWORD not in str(failure.value)
     started(clicks, server, tmp_path).awaitTermination()
     assert written(spark, tmp_path) == truth()

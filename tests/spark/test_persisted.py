@@ -337,6 +337,10 @@ def _events(spark: SparkSession, folder: Path, schema: str) -> DataFrame:
     return spark.read.schema(schema).json(str(folder / "events"))
 
 
+#: indexes that had another name in the first version
+NOW = {"tree": "strtree", "kd": "kdtree"}
+
+
 def full_places(spark: SparkSession, folder: Path) -> Result:
     """Snapshots with every spatial index."""
     events = _events(spark, folder, "id bigint, x double, y double")
@@ -349,7 +353,7 @@ def full_places(spark: SparkSession, folder: Path) -> Result:
         "kd": (stops, rm.nearest(at, "geometry", k=2)),
     }
     return {
-        index: _with_full(events, table, condition, folder, index=index)
+        index: _with_full(events, table, condition, folder, index=NOW.get(index, index))
         for index, (table, condition) in on.items()
     }
 

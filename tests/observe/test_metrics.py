@@ -78,9 +78,9 @@ def source(rows: int) -> dict[str, Any]:
     return {"description": "files", **offsets, "numInputRows": rows, **rates, "metrics": {}}
 
 
-def bucket(number: int, *, clock: int | None = None, **more: Any) -> dict[str, Any]:
+def bucket(number: int, *, watermark: int | None = None, **more: Any) -> dict[str, Any]:
     """What a step says, as the stateful door carries it."""
-    return {"bucket": number, "seconds": 0.5, "clock": clock, **more}
+    return {"bucket": number, "seconds": 0.5, "watermark": watermark, **more}
 
 
 def of(*reports: Any) -> dict[str, Any]:
@@ -146,7 +146,7 @@ def test_operators_are_summed_over_batches_and_tasks() -> None:
             "future": None,
             "routing": None,
             "state": None,
-            "clock": None,
+            "watermark": None,
             "gauges": None,
             "counts": {},
             "table": {
@@ -214,10 +214,14 @@ def test_buckets_are_summed_and_their_state_is_that_of_the_newest_batch() -> Non
     def said(*buckets: dict[str, Any]) -> str:
         return json.dumps({"buckets": buckets})
 
-    first = bucket(0, clock=5, counts={"rows_in": 4, "rows_out": 2, "late": 1, "pairs": 9}, k=2.0)
-    second = bucket(1, clock=3, counts={"rows_in": 6, "rows_out": 1, "late": 0}, k=4.0)
-    later = bucket(1, clock=8, counts={"rows_in": 1, "late": 2}, state={"rows": 3}, k=1.0)
-    last = bucket(0, clock=9, counts={"rows_in": 2}, state={"rows": 5}, rejected={"null_time": 1})
+    first = bucket(
+        0, watermark=5, counts={"rows_in": 4, "rows_out": 2, "late": 1, "pairs": 9}, k=2.0
+    )
+    second = bucket(1, watermark=3, counts={"rows_in": 6, "rows_out": 1, "late": 0}, k=4.0)
+    later = bucket(1, watermark=8, counts={"rows_in": 1, "late": 2}, state={"rows": 3}, k=1.0)
+    last = bucket(
+        0, watermark=9, counts={"rows_in": 2}, state={"rows": 5}, rejected={"null_time": 1}
+    )
     numbers = of(
         progress(0, 10, 1000, **{name: [said(second), said(first)]}),
         progress(1, 3, 1000, **{name: [said(later, last)]}),
@@ -239,18 +243,18 @@ def test_buckets_are_summed_and_their_state_is_that_of_the_newest_batch() -> Non
             "per_row": None,
             "routing": None,
             "state": {"rows": 8},
-            "clock": 8,
+            "watermark": 8,
             "gauges": {"k": {"min": 1.0, "mean": 1.0, "max": 1.0}},
             "counts": {"pairs": 9},
         }
     }
 
 
-def test_buckets_that_say_nothing_yet_have_no_clock_and_no_gauges() -> None:
+def test_buckets_that_say_nothing_yet_have_no_watermark_and_no_gauges() -> None:
     name = "rivermouth__aggregate__1"
     report = json.dumps({"buckets": [bucket(0, counts={"rows_in": 0}), bucket(1)]})
     operator = of(progress(0, 0, 10, **{name: [report]}))["operators"]["aggregate"]
-    assert (operator["clock"], operator["gauges"], operator["load_cv"]) == (None, None, None)
+    assert (operator["watermark"], operator["gauges"], operator["load_cv"]) == (None, None, None)
     assert operator["rows_per_task"] == [0, 0]
 
 

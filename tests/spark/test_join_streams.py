@@ -227,8 +227,8 @@ def test_late_and_future_rows_come_if_asked_for_and_metrics_count_them(spark):
     assert numbers["state"]["left_rows"] == 2
     assert numbers["state"]["right_rows"] == 2 + 2 * (numbers["counts"]["replicated_rows"] > 0)
     assert min(numbers["state"][f"left_{what}"] for what in ("bytes", "bins")) > 0
-    assert numbers["clock"] == 1_767_269_340_000_000  # 12:09, a minute before the newest
-    assert numbers["gauges"]["oldest_bin"]["min"] <= numbers["clock"]
+    assert numbers["watermark"] == 1_767_269_340_000_000  # 12:09, a minute before the newest
+    assert numbers["gauges"]["oldest_bin"]["min"] <= numbers["watermark"]
 
 
 def test_a_restart_goes_on_with_other_partitions_and_refuses_other_buckets(spark, tmp_path):

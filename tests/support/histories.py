@@ -26,7 +26,7 @@ NAMES = ["Harbour", "<script>alert(1)</script>", "Old Town"]
 
 def operator(**more: Any) -> dict[str, Any]:
     """What an operator did in a batch."""
-    nothing = dict.fromkeys(("table", "cache", "sketch", "routing", "state", "clock", "gauges"))
+    nothing = dict.fromkeys(("table", "cache", "sketch", "routing", "state", "watermark", "gauges"))
     return {"counts": {}, "rejected": {}, "seconds": 0.1, "loads": [], **nothing, **more}
 
 
@@ -61,7 +61,7 @@ def earned(rows: int, late: int) -> dict[str, Any]:
         counts={"rows_in": rows, "rows_out": 3, "late": late, "future": 0},
         loads=[rows // 4] * 4,
         state={"rows": 40, "bytes": 4_000},
-        clock=BEGIN * 1_000_000,
+        watermark=BEGIN * 1_000_000,
         gauges={"settled_coverage": even, "wanted": dict.fromkeys(even, 0.97), "slack": even},
     )
 

@@ -11,6 +11,7 @@ Bytes = npt.NDArray[np.uint8]
 Codes = npt.NDArray[np.int32]
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+Shapes = npt.NDArray[np.object_]
 
 
 @numba.njit(cache=True)

@@ -13,8 +13,7 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-Bytes = npt.NDArray[np.uint8]
-Ints = npt.NDArray[np.int64]
+from rivermouth.kernels.arrays import Bytes, Ints
 
 
 @numba.njit(cache=True, nogil=True)

@@ -7,11 +7,9 @@ from collections.abc import Sequence
 from datetime import datetime
 
 import numpy as np
-import numpy.typing as npt
 
+from rivermouth.kernels.arrays import Floats
 from rivermouth.observe.log import Batch
-
-Floats = npt.NDArray[np.float64]
 
 PERCENTILES = (50, 95, 99)
 _POINTS = (np.arange(64) + 0.5) / 64  # of a batch's rows: even arrivals, seen at so many points

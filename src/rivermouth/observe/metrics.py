@@ -75,7 +75,7 @@ def metrics(query: StreamingQuery | Running) -> dict[str, Any]:
             rows_in, rows_out, matched, unmatched
                 `matched` and `unmatched` count input rows, and add up to `rows_in`.
             late, future
-                Rows behind the operator's clock, and rows too far ahead of the wall clock.
+                Rows behind the operator's watermark, and rows too far ahead of the wall clock.
             rejected
                 The rows that could not take part, by reason: ``{"null": 3}``.
             seconds
@@ -102,8 +102,8 @@ def metrics(query: StreamingQuery | Running) -> dict[str, Any]:
                 places and at most 20,000 rows.
             state
                 What the operator says of its state, summed over the buckets of the newest batch.
-            clock
-                The slowest bucket's event time, in microseconds since 1970.
+            watermark
+                The slowest bucket's watermark, in microseconds since 1970.
             gauges
                 Other numbers, each as it was heard last, with its min, mean and max over buckets.
             counts

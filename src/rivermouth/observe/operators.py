@@ -3,7 +3,7 @@
 Operators report in one of two forms. A stateless one has a report per task, whose fields are the
 vocabulary's own. A stateful one has a report per bucket: ``counts`` that are summed over buckets
 and batches, a ``state`` that is summed over the buckets of the newest batch, the bucket's
-``clock``, ``seconds``, and gauges, other numbers of which the smallest, mean and largest are kept.
+``watermark``, ``seconds``, and gauges: other numbers, by smallest, mean and largest.
 A count whose name is in the vocabulary takes its place there.
 """
 
@@ -26,7 +26,7 @@ Record = dict[str, Any]
 
 #: counts that every operator has an entry for
 COUNTS = ("rows_in", "rows_out", "matched", "late", "future")
-_OWN = frozenset({"bucket", "counts", "state", "clock", "seconds"})
+_OWN = frozenset({"bucket", "counts", "state", "watermark", "seconds"})
 _QUIET = 100  # batches after which a worker that was not heard of is taken to be gone
 
 
@@ -38,13 +38,13 @@ def record(tasks: Sequence[Report]) -> Record:
     dict
         ``counts`` (each of `COUNTS` that is known, and the operator's own), ``rejected`` by
         reason, ``seconds``, ``loads`` (rows per task or bucket), ``table``, ``cache``, ``sketch``
-        (as `map_sketch` packs it), ``routing``, ``state``, ``clock`` and ``gauges``; the last
+        (as `map_sketch` packs it), ``routing``, ``state``, ``watermark`` and ``gauges``; the last
         seven None where there is nothing of the kind.
     """
     buckets = [bucket for task in tasks if "buckets" in task for bucket in task["buckets"]]
     plain = [task for task in tasks if "buckets" not in task]
     known = ({name: task[name] for name in COUNTS if name in task} for task in plain)
-    clocks = [bucket["clock"] for bucket in buckets if bucket.get("clock") is not None]
+    watermarks = [bucket["watermark"] for bucket in buckets if bucket.get("watermark") is not None]
     return {
         "counts": _summed([*known, *(bucket.get("counts", {}) for bucket in buckets)]),
         "rejected": _summed(report.get("rejected", {}) for report in (*plain, *buckets)),
@@ -55,7 +55,7 @@ def record(tasks: Sequence[Report]) -> Record:
         "sketch": _sketch(plain),
         "routing": _routing(plain),
         "state": _summed(bucket.get("state") or {} for bucket in buckets) if buckets else None,
-        "clock": min(clocks, default=None),  # what all buckets have passed
+        "watermark": min(watermarks, default=None),  # what all buckets have passed
         "gauges": _gauges(buckets),
     }
 
@@ -94,7 +94,7 @@ def summary(total: Record) -> dict[str, Any]:
         "per_row": None if sketch is None else unpacked(sketch["counts"]).tolist(),
         "routing": total["routing"],
         "state": total["state"],
-        "clock": total["clock"],
+        "watermark": total["watermark"],
         "gauges": total["gauges"],
         "counts": counts,
     }

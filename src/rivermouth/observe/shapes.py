@@ -9,14 +9,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import shapely
 
+from rivermouth.kernels.arrays import Shapes
 from rivermouth.kernels.spatial.geometry import from_wkb, from_xy
 from rivermouth.spark.engines import stateless
 from rivermouth.spec.conditions import Point
 
 #: how fine the grid is: a page's map is smaller than that
 GRID = 8_192
-
-Shapes = npt.NDArray[np.object_]
 
 
 def of_operator(observed_as: str) -> dict[str, Any] | None:

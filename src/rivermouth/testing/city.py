@@ -22,7 +22,7 @@ import numpy.typing as npt
 import shapely
 from shapely import Polygon, box
 
-Floats = npt.NDArray[np.float64]
+from rivermouth.kernels.arrays import Floats
 
 #: the plan, in kilometres, and where its south-western corner is
 WIDTH, HEIGHT = 16.0, 11.0

@@ -6,11 +6,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-Doubles = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
+from rivermouth.kernels.arrays import Floats, Ints
 
 EPOCH_US = 1_700_000_000_000_000  # when the made streams begin
 
@@ -99,7 +97,7 @@ def disordered(how: Disorder | int, *, seed: int = 2) -> pa.Table:
 
 def _failures(
     how: Disorder, random: np.random.Generator, *, is_longest: bool
-) -> tuple[Doubles, Doubles]:
+) -> tuple[Floats, Floats]:
     """When a link goes down and up again, in order and apart from each other."""
     length = how.records / how.rate
     many = int(3 * length / how.up_s) + 8
@@ -116,7 +114,7 @@ def _failures(
     return down, up
 
 
-def _held(arrival: Doubles, down: Doubles, up: Doubles) -> Doubles:
+def _held(arrival: Floats, down: Floats, up: Floats) -> Floats:
     """Arrivals through a link that is down in these spans of time."""
     failure = np.searchsorted(down, arrival, side="right") - 1
     inside = (failure >= 0) & (arrival < up[np.maximum(failure, 0)])

@@ -11,16 +11,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from rivermouth.kernels.arrays import Floats, Ints
 from rivermouth.testing.city import BRIDGES, COAST, HEIGHT, ISLAND, WIDTH, banks
 
 if TYPE_CHECKING:
     from rivermouth.testing.city import City
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 Place = tuple[float, float]
 
 SCHEMA = pa.schema(

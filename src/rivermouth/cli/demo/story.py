@@ -13,14 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rivermouth.kernels.arrays import Floats
 from rivermouth.testing.city import City, city
 from rivermouth.testing.taxis import positions
-
-Floats = npt.NDArray[np.float64]
 
 BATCH = 180  # seconds of arrivals in a micro-batch
 

@@ -12,15 +12,13 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from rivermouth.kernels.aggregation import exact_sums
 from rivermouth.kernels.aggregation.exact_sums import Limbs, Words
 from rivermouth.kernels.aggregation.groups import normalized
+from rivermouth.kernels.arrays import Floats, Ints
 
-Ints = npt.NDArray[np.int64]
-Doubles = npt.NDArray[np.float64]
 Partials = Mapping[str, Any]  # the columns of partial aggregates, by name
 
 
@@ -152,7 +150,7 @@ class Sums:
             array[:, limb - used[0]] = integers(partials, f"{prefix}{limb}", rows)
         return Limbs(used[0], array)
 
-    def doubles(self, partials: Partials, *divisors: Ints | int) -> Doubles:
+    def doubles(self, partials: Partials, *divisors: Ints | int) -> Floats:
         """The sums over the divisors, rounded once; infinite or NaN where a value was."""
         sums = exact_sums.to_doubles(self.limbs(partials), self.unit, *divisors)
         up, down, nan = (
@@ -171,7 +169,7 @@ class Sums:
         }
 
 
-_NOT_FINITE: dict[str, Callable[[Doubles], Any]] = {
+_NOT_FINITE: dict[str, Callable[[Floats], Any]] = {
     "up": np.isposinf,
     "down": np.isneginf,
     "nan": np.isnan,
@@ -190,7 +188,7 @@ def powers_of_ten(scale: int) -> tuple[int, ...]:
     return (10**9,) * most + ((10**rest,) if rest else ())
 
 
-def doubles_of(values: pa.Array) -> Doubles:
+def doubles_of(values: pa.Array) -> Floats:
     """Numbers of any type as doubles; none is null."""
     if pa.types.is_decimal(values.type):
         each = exact_sums.lift_integers(*int128_words(values), np.arange(len(values)), len(values))
@@ -245,7 +243,7 @@ class PowerSums:
                 for name, sums in zip(self._names, self.sums(partials), strict=True)
             }
 
-    def sums(self, partials: Partials) -> list[Doubles]:
+    def sums(self, partials: Partials) -> list[Floats]:
         """The sums of the powers 0, 1, ... that are kept."""
         return [normalized(partials[name]).to_numpy() for name in self._names]
 

@@ -14,13 +14,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rivermouth.kernels.aggregation.accumulators import Doubles, Ints
 from rivermouth.kernels.aggregation.control import SettledWindow
 from rivermouth.kernels.aggregation.groups import group, normalized
 from rivermouth.kernels.aggregation.multisets import Multisets
 from rivermouth.kernels.aggregation.panes import WindowGrid
 from rivermouth.kernels.aggregation.plan import PANE, WindowResults
 from rivermouth.kernels.aggregation.thresholds import WindowStats
+from rivermouth.kernels.arrays import Floats, Ints
 from rivermouth.spec.aggregates import Standard
 from rivermouth.spec.slack import Quality
 
@@ -43,7 +43,7 @@ def early_results(results: WindowResults, *, with_values: bool) -> pa.Table:
     )
 
 
-def as_doubles(values: pa.Array) -> Doubles:
+def as_doubles(values: pa.Array) -> Floats:
     """Values as numbers that can be compared, NaN for null; of texts the length."""
     dtype = values.type
     if pa.types.is_temporal(dtype):
@@ -97,7 +97,7 @@ def evaluate(
     )
 
 
-def _matched(early: pa.Table | None, final: WindowResults) -> tuple[Ints, dict[str, Doubles]]:
+def _matched(early: pa.Table | None, final: WindowResults) -> tuple[Ints, dict[str, Floats]]:
     """Of each final result the early one's records and values; 0 and NaN where there was none."""
     if early is None or not early.num_rows or not len(final):
         return np.zeros(len(final), np.int64), {}
@@ -120,7 +120,7 @@ def _matched(early: pa.Table | None, final: WindowResults) -> tuple[Ints, dict[s
     return taken(EARLY, 0).astype(np.int64), values
 
 
-def _errors(slack: Quality, early: dict[str, Doubles], final: WindowResults) -> dict[str, Doubles]:
+def _errors(slack: Quality, early: dict[str, Floats], final: WindowResults) -> dict[str, Floats]:
     """The error of each early result by aggregate; infinite where it is not known."""
     found = {}
     for name, aggregate in final.plan.summary.aggregates:
@@ -135,7 +135,7 @@ def _errors(slack: Quality, early: dict[str, Doubles], final: WindowResults) -> 
     return found
 
 
-def errors(early: Doubles, final: Doubles, *, absolute: bool) -> Doubles:
+def errors(early: Floats, final: Floats, *, absolute: bool) -> Floats:
     """The errors of results, relative to the final ones or not; 0 for equal ones, NaN included.
 
     Examples
@@ -149,7 +149,7 @@ def errors(early: Doubles, final: Doubles, *, absolute: bool) -> Doubles:
     return np.where(same, 0.0, np.where(np.isnan(off), np.inf, off))
 
 
-def _rank_errors(final: WindowResults, aggregate: Standard, early: Doubles) -> Doubles:
+def _rank_errors(final: WindowResults, aggregate: Standard, early: Floats) -> Floats:
     """How far the rank of each early quantile is from the quantile's."""
     assert aggregate.column is not None
     assert aggregate.share is not None
@@ -229,7 +229,7 @@ def _window_stats(final: WindowResults) -> dict[str | None, WindowStats]:
     return found
 
 
-def _mean_stats(sums: list[Doubles]) -> WindowStats:
+def _mean_stats(sums: list[Floats]) -> WindowStats:
     """The mean statistics of windows from their sums of powers."""
     some = sums[0] > 0
     if not some.any():

@@ -18,8 +18,8 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-Doubles = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
+from rivermouth.kernels.arrays import Floats, Ints
+
 Words = npt.NDArray[np.uint64]
 
 #: the power of two that limb 0 counts, by what is summed
@@ -52,7 +52,7 @@ class Limbs:
         return Limbs(self.first, array)
 
 
-def lift_doubles(values: Doubles, index: Ints, size: int, *, squared: bool = False) -> Limbs:
+def lift_doubles(values: Floats, index: Ints, size: int, *, squared: bool = False) -> Limbs:
     """The sums of the finite `values` (or of their squares) with the same `index` below `size`."""
     bits = values.view(np.int64)
     low, high = _exponents(bits)
@@ -72,7 +72,7 @@ def lift_integers(low: Words, high: Ints, index: Ints, size: int) -> Limbs:
     return Limbs(0, array).carried()
 
 
-def to_doubles(limbs: Limbs, unit: int, *divisors: Ints | int) -> Doubles:
+def to_doubles(limbs: Limbs, unit: int, *divisors: Ints | int) -> Floats:
     """The double nearest to each carried sum, divided by all `divisors`, each in [1, 2^63).
 
     Rounded once, ties to even; overflow is infinite.
@@ -95,7 +95,7 @@ def to_integers(limbs: Limbs) -> tuple[Words, Ints, npt.NDArray[np.bool_]]:
     return low, high, fits
 
 
-def variances(count: Ints, sums: Limbs, squares: Limbs) -> Doubles:
+def variances(count: Ints, sums: Limbs, squares: Limbs) -> Floats:
     """Sample variances from exact sums of n doubles and of their squares, for n of two or more.
 
     n * squares - sums^2 is formed without rounding, so that nothing cancels.
@@ -250,7 +250,7 @@ def _nearest(limbs: Words, unit: int, divisors: Words) -> float:
 
 
 @numba.njit(cache=True)
-def _nearest_rows(array: Ints, unit: int, divisors: Words) -> Doubles:
+def _nearest_rows(array: Ints, unit: int, divisors: Words) -> Floats:
     rows, count = array.shape
     room = 2 * divisors.shape[1] + 2 if divisors.shape[1] else 0
     result, limbs = np.empty(rows, np.float64), np.zeros(room + count + 2, np.uint64)
@@ -264,7 +264,7 @@ def _nearest_rows(array: Ints, unit: int, divisors: Words) -> Doubles:
 @numba.njit(cache=True)
 def _variances(
     count: Ints, sums: Ints, sums_first: int, squares: Ints, squares_first: int
-) -> Doubles:
+) -> Floats:
     width, size = sums.shape[1] + 2, squares.shape[1] + 2
     base = min(2 * sums_first, squares_first)
     top = max(2 * (sums_first + width), squares_first + size) - base + 3

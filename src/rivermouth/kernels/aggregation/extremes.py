@@ -6,12 +6,10 @@ from dataclasses import dataclass
 
 import numba
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from rivermouth.kernels.aggregation.accumulators import (
-    Ints,
     Partials,
     decimals,
     doubles_of,
@@ -20,8 +18,7 @@ from rivermouth.kernels.aggregation.accumulators import (
     non_null,
 )
 from rivermouth.kernels.aggregation.groups import normalized
-
-Bools = npt.NDArray[np.bool_]
+from rivermouth.kernels.arrays import Bools, Ints
 
 
 @dataclass(frozen=True)

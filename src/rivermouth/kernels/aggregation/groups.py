@@ -14,9 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rivermouth.kernels.arrays import Ints
 from rivermouth.kernels.keys.encoding import encode, splitmix64
-
-Ints = npt.NDArray[np.int64]
 
 _MOST = 1 << 62
 _SPARSE = 4  # codes up to so many times the rows are made dense by a table, not by sorting

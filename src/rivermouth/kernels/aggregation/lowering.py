@@ -15,7 +15,6 @@ from rivermouth.kernels.aggregation import exact_sums
 from rivermouth.kernels.aggregation.accumulators import (
     Accumulator,
     Counts,
-    Ints,
     Ranges,
     Sums,
     decimals,
@@ -25,9 +24,8 @@ from rivermouth.kernels.aggregation.accumulators import (
 from rivermouth.kernels.aggregation.extremes import Extremes, unordered
 from rivermouth.kernels.aggregation.multisets import Multisets
 from rivermouth.kernels.aggregation.udaf import Udaf
+from rivermouth.kernels.arrays import Bools, Ints
 from rivermouth.spec.aggregates import Aggregate, Aggregator, Standard
-
-Bools = npt.NDArray[np.bool_]
 
 RECORDS = Counts("records", only_values=False)
 #: what a user's own aggregate may return, by Spark's names

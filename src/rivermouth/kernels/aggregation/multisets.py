@@ -12,15 +12,9 @@ import numba
 import numpy as np
 import pyarrow as pa
 
-from rivermouth.kernels.aggregation.accumulators import (
-    Doubles,
-    Ints,
-    Partials,
-    Ranges,
-    doubles_of,
-    non_null,
-)
+from rivermouth.kernels.aggregation.accumulators import Partials, Ranges, doubles_of, non_null
 from rivermouth.kernels.aggregation.groups import group, normalized
+from rivermouth.kernels.arrays import Floats, Ints
 
 
 @dataclass(frozen=True)
@@ -50,13 +44,13 @@ class Multisets:
             starts = np.searchsorted(index, np.arange(len(low) + 1))
         return {self.name: _listed(values, starts)}
 
-    def quantiles(self, ranges: Ranges, share: float) -> Doubles:
+    def quantiles(self, ranges: Ranges, share: float) -> Floats:
         """The quantile of each range, interpolated between neighbours; NaN for an empty one."""
         values, offsets = _flat(ranges.partials[self.name])
         order, rank = _ranked(values.to_numpy())
         return _quantiles(order, rank, offsets[ranges.low], offsets[ranges.high], share)
 
-    def ranks(self, ranges: Ranges, values: Doubles) -> tuple[Doubles, Doubles]:
+    def ranks(self, ranges: Ranges, values: Floats) -> tuple[Floats, Floats]:
         """The share of each range's values that lie below `values`, and at or below them."""
         among, offsets = _flat(ranges.partials[self.name])
         order, rank = _ranked(among.to_numpy())
@@ -95,7 +89,7 @@ def _flat(column: pa.Array | pa.ChunkedArray) -> tuple[pa.Array, Ints]:
     return lists.values.slice(offsets[0], offsets[-1] - offsets[0]), offsets - offsets[0]
 
 
-def _ranked(values: Doubles) -> tuple[Doubles, Ints]:
+def _ranked(values: Floats) -> tuple[Floats, Ints]:
     """The values in order, NaN last, and each value's rank."""
     order = np.argsort(values, kind="stable")
     rank = np.empty(len(values), np.int64)
@@ -135,7 +129,7 @@ def _slide(tree: Ints, rank: Ints, begin: Ints, end: Ints, i: int) -> None:
 
 
 @numba.njit(cache=True)
-def _quantiles(order: Doubles, rank: Ints, begin: Ints, end: Ints, share: float) -> Doubles:
+def _quantiles(order: Floats, rank: Ints, begin: Ints, end: Ints, share: float) -> Floats:
     tree, result = np.zeros(len(rank) + 1, np.int64), np.full(len(begin), np.nan)
     for i in range(len(begin)):
         _slide(tree, rank, begin, end, i)

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from rivermouth.kernels.aggregation.accumulators import Accumulator, Ints, PowerSums, Ranges
+from rivermouth.kernels.aggregation.accumulators import Accumulator, PowerSums, Ranges
 from rivermouth.kernels.aggregation.groups import group
 from rivermouth.kernels.aggregation.lowering import RECORDS, Lowering, lowering
 from rivermouth.kernels.aggregation.panes import (
@@ -18,6 +18,7 @@ from rivermouth.kernels.aggregation.panes import (
     partial_index,
     window_ranges,
 )
+from rivermouth.kernels.arrays import Ints
 from rivermouth.spec import summaries as names
 from rivermouth.spec.aggregates import Standard
 from rivermouth.spec.summaries import Summary

@@ -78,7 +78,8 @@ class AggregateProcessor:
             self._settle(state, progress.newest)
             yield from self._close(state, progress.newest, arrivals)
             state.drop_settled()
-            self._gauges |= {"clock": progress.newest, "slack": state.controller.k_us / 1e6}
+            slack = state.controller.k_us
+            self._gauges |= {"watermark": progress.newest - slack, "slack": slack / 1e6}
         if not arrivals.last:
             self._gauges["state"] = state.save()
 

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from rivermouth.kernels.aggregation.accumulators import Ints, Partials, non_null, range_sums
+from rivermouth.kernels.aggregation.accumulators import Partials, non_null, range_sums
 from rivermouth.kernels.aggregation.groups import normalized
+from rivermouth.kernels.arrays import Ints
 from rivermouth.spec.aggregates import Aggregator, State
 
 

@@ -10,13 +10,10 @@ from dataclasses import dataclass
 
 import numba
 import numpy as np
-import numpy.typing as npt
 
+from rivermouth.kernels.arrays import Floats, Ints, Shapes
 from rivermouth.kernels.spatial.cells import BOUNDARY, INSIDE, OUTSIDE, PREDICATES, edges_of
-from rivermouth.kernels.spatial.geometry import Floats, Shapes
 from rivermouth.kernels.spatial.orientation import side
-
-Ints = npt.NDArray[np.int64]
 
 _FAN = 16
 

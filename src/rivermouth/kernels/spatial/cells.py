@@ -24,11 +24,8 @@ import numpy as np
 import numpy.typing as npt
 import shapely
 
-from rivermouth.kernels.arrays import stable_order
-from rivermouth.kernels.spatial.geometry import Bools, Floats, Shapes
+from rivermouth.kernels.arrays import Bools, Floats, Ints, Shapes, stable_order
 from rivermouth.kernels.spatial.orientation import side
-
-Ints = npt.NDArray[np.int64]
 
 OUTSIDE, INSIDE, BOUNDARY = 0, 1, 2
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numba
 
-from rivermouth.kernels.spatial.geometry import Floats
+from rivermouth.kernels.arrays import Floats
 from rivermouth.kernels.spatial.sphere import RADIUS, great_circle
 
 # how far a chord and a great circle may differ by rounding, with a margin of ten and more: this

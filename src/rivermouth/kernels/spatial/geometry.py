@@ -13,11 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import shapely
 
+from rivermouth.kernels.arrays import Bools, Floats, Shapes
 from rivermouth.spec.conditions import Geometry, Point
-
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
-Shapes = npt.NDArray[np.object_]
 
 _WKB_POINT = 21  # bytes of a two-dimensional point: byte order, type, x, y
 _LITTLE_ENDIAN_POINT = np.array([1, 1, 0, 0, 0], dtype=np.uint8)

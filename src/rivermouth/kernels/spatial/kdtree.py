@@ -14,11 +14,10 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
+from rivermouth.kernels.arrays import Floats, Ints
 from rivermouth.kernels.spatial.distance import distance, inner_bound, outer_bound, squared_distance
-from rivermouth.kernels.spatial.geometry import Floats
 from rivermouth.kernels.spatial.sphere import unit_vectors
 
-Ints = npt.NDArray[np.int64]
 Groups = npt.NDArray[np.int32]
 
 _LEAF = 12

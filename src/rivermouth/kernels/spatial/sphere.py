@@ -7,7 +7,7 @@ import math
 import numba
 import numpy as np
 
-from rivermouth.kernels.spatial.geometry import Floats
+from rivermouth.kernels.arrays import Floats
 
 RADIUS = 6_371_008.7714
 

@@ -23,11 +23,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from rivermouth.kernels.arrays import Bools, Floats, Ints, Shapes
 from rivermouth.kernels.spatial.cells import Cells, edges_of
-from rivermouth.kernels.spatial.geometry import Bools, Floats, Shapes
 from rivermouth.kernels.spatial.sphere import RADIUS, unit_vectors
-
-Ints = npt.NDArray[np.int64]
 
 NONE = -1
 

@@ -8,13 +8,11 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import shapely
 
-from rivermouth.kernels.spatial.geometry import Bools, Floats, Geometries, Shapes
+from rivermouth.kernels.arrays import Bools, Floats, Ints, Shapes
+from rivermouth.kernels.spatial.geometry import Geometries
 from rivermouth.spec.conditions import INVERSE
-
-Ints = npt.NDArray[np.int64]
 
 _CHUNK = 1 << 20  # pairs tested at once where every pair must be
 

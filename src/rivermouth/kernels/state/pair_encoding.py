@@ -11,11 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-Ints = npt.NDArray[np.int64]
+from rivermouth.kernels.arrays import Ints
 
 _MOST = 1 << 15  # rows that are unpacked together: their columns stay in the CPU's cache
 _BYTES = 1 << 26  # that they take together, about: a shape of a megabyte may have many partners

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 import numba
 import numpy as np
-import numpy.typing as npt
 
+from rivermouth.kernels.arrays import Floats, Ints
 from rivermouth.kernels.spatial.distance import (
     SLACK,
     TINY,
@@ -24,11 +24,8 @@ from rivermouth.kernels.spatial.distance import (
     outer_bound,
     squared_distance,
 )
-from rivermouth.kernels.spatial.geometry import Floats
 from rivermouth.kernels.spatial.sphere import RADIUS, unit_vectors
 from rivermouth.kernels.stream_join.times import TimeBounds
-
-Ints = npt.NDArray[np.int64]
 
 _LOWEST = 1e-9  # the least height of a band, in the coordinates' unit
 _FARTHEST = float(1 << 52)  # the largest band number; everything beyond is in that band

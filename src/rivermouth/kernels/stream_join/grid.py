@@ -15,12 +15,11 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
+from rivermouth.kernels.arrays import Floats, Ints
 from rivermouth.kernels.keys.dictionaries import hash_int
-from rivermouth.kernels.spatial.geometry import Floats
 from rivermouth.kernels.stream_join.salting import SaltSchedule, home_buckets, most_salts
 
 Buckets = npt.NDArray[np.int32]
-Ints = npt.NDArray[np.int64]
 
 _FARTHEST = float(1 << 52)
 _MANY = 64  # cells per bucket that one row overlaps, beyond which it is sent to all buckets

@@ -17,15 +17,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import shapely
 
+from rivermouth.kernels.arrays import Floats, Ints
 from rivermouth.kernels.keys import key_index
-from rivermouth.kernels.spatial.geometry import Floats
 from rivermouth.kernels.spatial.kdtree import Among
 from rivermouth.kernels.spatial.strtree import nearest_of
 from rivermouth.kernels.stream_join.row_block import RowBlock, concat
 from rivermouth.kernels.stream_join.times import TimeBounds
 from rivermouth.spec.conditions import Nearest
 
-Ints = npt.NDArray[np.int64]
 Groups = npt.NDArray[np.int32]
 
 

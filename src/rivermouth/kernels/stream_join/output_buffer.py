@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from rivermouth.kernels.spatial.geometry import Floats
+from rivermouth.kernels.arrays import Floats, Ints
 from rivermouth.kernels.state.pair_encoding import encoded
 from rivermouth.kernels.stream_join.query import ENDS, KIND, LEFT, SIDE, STARTS, StreamJoin
 from rivermouth.kernels.stream_join.row_block import RowBlock
 from rivermouth.kernels.stream_join.times import Windows
 from rivermouth.spec.conditions import Nearest
-
-Ints = npt.NDArray[np.int64]
 
 _ENOUGH = 1 << 16  # rows that make a table
 _REPEATS = 2  # pairs per input row from which on pairs are dictionary-encoded

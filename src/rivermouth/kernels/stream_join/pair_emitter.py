@@ -7,10 +7,9 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from rivermouth.kernels.spatial.geometry import Bools
+from rivermouth.kernels.arrays import Bools, Ints
 from rivermouth.kernels.spatial.strtree import nearest_of
 from rivermouth.kernels.stream_join.nearest import nearest
 from rivermouth.kernels.stream_join.output_buffer import OutputBuffer
@@ -21,8 +20,6 @@ from rivermouth.kernels.stream_join.row_block import RowBlock
 from rivermouth.kernels.stream_join.side_state import SideState, Store
 from rivermouth.kernels.stream_join.times import BEGIN, END, Interval, TimeBounds, Windows
 from rivermouth.spec.conditions import Nearest
-
-Ints = npt.NDArray[np.int64]
 
 _IN_WINDOWS = 1 << 22  # rows times windows that are processed together
 #: the new rows of either side
@@ -53,32 +50,32 @@ class PairEmitter:
     out: OutputBuffer
     counts: Counter[str]
 
-    def emit(self, new: NewRows, before: int, now: int) -> Iterator[pa.Table]:
-        """All results of `new`, while the watermark advances from `before` to `now`.
+    def emit(self, new: NewRows, previous: int, watermark: int) -> Iterator[pa.Table]:
+        """All results of `new`, while the watermark advances from `previous` to `watermark`.
 
         The new rows that may still be joined are in the state afterwards.
         """
         join = self.join
         if join.is_nearest:
             self._keep(new, BEGIN)  # before they are probed: in a bin they are in order
-            yield from self._closed_nearest(before, now)
+            yield from self._closed_nearest(previous, watermark)
             return
         if not join.waits:
             yield from self._new_pairs(new)
         if isinstance(join.when, Windows):
             if join.waits or join.how == "left":
-                yield from self._closed_windows(join.when, new, before, now)
+                yield from self._closed_windows(join.when, new, previous, watermark)
         elif join.how == "left":
-            first, last = before - join.when.wait, now - join.when.wait - 1
+            first, last = previous - join.when.wait, watermark - join.when.wait - 1
             for left in self._blocks(LEFT, new, first, last):
                 closed = (left.times >= first) & (left.times <= last)
                 yield from self._left_unmatched(left, np.flatnonzero(closed & ~left.matched), None)
-        self._keep(new, now)
+        self._keep(new, watermark)
 
-    def _keep(self, new: NewRows, now: int) -> None:
+    def _keep(self, new: NewRows, watermark: int) -> None:
         for side, block, retention in zip(self.sides, new, self.join.retention, strict=True):
             if block is not None:
-                side.add(block.between(now - retention, END))
+                side.add(block.between(watermark - retention, END))
 
     def _blocks(self, side: int, new: NewRows, first: int, last: int) -> Iterator[RowBlock]:
         """All blocks of a side that may contain times in [first, last]."""
@@ -135,27 +132,27 @@ class PairEmitter:
     # -- when the watermark has passed the interval or window
 
     def _closed_windows(
-        self, when: Windows, new: NewRows, before: int, now: int
+        self, when: Windows, new: NewRows, previous: int, watermark: int
     ) -> Iterator[pa.Table]:
         """The pairs of windows that have closed, and left rows without a partner in one."""
-        first, last = when.closing_times(before, now)
+        first, last = when.closing_times(previous, watermark)
         for block in self._blocks(LEFT, new, first, last):
             inside = block.between(first, last)
-            if len(inside) and when.any_closes(inside.first, inside.last, before, now):
+            if len(inside) and when.any_closes(inside.first, inside.last, previous, watermark):
                 for left in inside.split(_IN_WINDOWS // when.overlap):
-                    yield from self._closed_in(when, left, new, before, now)
+                    yield from self._closed_in(when, left, new, previous, watermark)
 
     def _closed_in(
-        self, when: Windows, left: RowBlock, new: NewRows, before: int, now: int
+        self, when: Windows, left: RowBlock, new: NewRows, previous: int, watermark: int
     ) -> Iterator[pa.Table]:
-        first, last = when.closing_times(before, now)
+        first, last = when.closing_times(previous, watermark)
         bounds = when.left_bounds._replace(first=first, last=last)
         unmatched = UnmatchedLeft(when, left.times) if self.join.how == "left" else None
         for right in self._blocks(RIGHT, new, first, last):
             for li, ri, tested in pairs(left, right, bounds):
                 li, ri = self._owned(left, li, right, ri, tested)
                 pair, starts = when.shared(left.times[li], right.times[ri])
-                closes = when.closes(starts, before, now)
+                closes = when.closes(starts, previous, watermark)
                 pair, starts = pair[closes], starts[closes]
                 if unmatched is not None:
                     unmatched.remove(li[pair], starts)
@@ -163,14 +160,14 @@ class PairEmitter:
                     self.counts["pairs"] += len(pair)
                     yield from self.out.pairs(left, li[pair], right, ri[pair], starts=starts)
         if unmatched is not None:
-            yield from self._left_unmatched(left, *unmatched.closing(before, now))
+            yield from self._left_unmatched(left, *unmatched.closing(previous, watermark))
 
-    def _closed_nearest(self, before: int, now: int) -> Iterator[pa.Table]:
+    def _closed_nearest(self, previous: int, watermark: int) -> Iterator[pa.Table]:
         """The nearest rows of left rows whose interval or window has closed."""
         when = self.join.when
         closed: list[tuple[int, int, TimeBounds, int | None]]
         if isinstance(when, Interval):
-            closed = [(before - when.wait, now - when.wait - 1, when.left_bounds, None)]
+            closed = [(previous - when.wait, watermark - when.wait - 1, when.left_bounds, None)]
         else:
             ranges = self.sides[LEFT].time_ranges()
             starts = np.array(sorted({start for ends in ranges for start in when.starts(*ends)}))
@@ -178,7 +175,7 @@ class PairEmitter:
             closed = [
                 (start, start + when.size - 1,
                  when.left_bounds._replace(first=start, last=start + when.size - 1), start)
-                for start in starts[when.closes(starts, before, now)].tolist()
+                for start in starts[when.closes(starts, previous, watermark)].tolist()
             ]  # fmt: skip
         for first, last, bounds, start in closed:
             for block in self.sides[LEFT].blocks(self.store, first, last):
@@ -237,11 +234,11 @@ class UnmatchedLeft:
         """Note that these rows have a partner in these of their windows."""
         self._matched[rows, starts // self._when.every - self._oldest[rows]] = True
 
-    def closing(self, before: int, now: int) -> tuple[Ints, Ints]:
-        """Rows and starts of the unmatched windows that end after `before`, not after `now`."""
+    def closing(self, previous: int, watermark: int) -> tuple[Ints, Ints]:
+        """Rows and starts of the unmatched windows that end in (previous, watermark]."""
         rows, starts = self._when.shared(self._times, self._times)
         unmatched = ~self._matched[rows, starts // self._when.every - self._oldest[rows]]
-        unmatched &= self._when.closes(starts, before, now)
+        unmatched &= self._when.closes(starts, previous, watermark)
         return rows[unmatched], starts[unmatched]
 
 

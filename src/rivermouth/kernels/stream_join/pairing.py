@@ -9,16 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
-import numpy.typing as npt
-
+from rivermouth.kernels.arrays import Ints
 from rivermouth.kernels.keys.row_hash import same
 from rivermouth.kernels.stream_join import band_join
 from rivermouth.kernels.stream_join.row_block import RowBlock
 from rivermouth.kernels.stream_join.times import TimeBounds
 from rivermouth.spec.conditions import DWithin
 
-Ints = npt.NDArray[np.int64]
 #: probe rows, build rows, and how many candidates were tested
 PairBatch = tuple[Ints, Ints, int]
 

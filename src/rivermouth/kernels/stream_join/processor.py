@@ -99,16 +99,16 @@ class StreamJoinProcessor:
         yield from self._rejected(arrivals)
         left = yield from self._admitted(arrivals.sides[LEFT], LEFT, state.watermark)
         right = yield from self._admitted(arrivals.sides[RIGHT], RIGHT, state.watermark)
-        before, now = state.watermark, self._advanced(state, arrivals)
+        previous, complete_to = state.watermark, self._advanced(state, arrivals)
         emitter = PairEmitter(
             self._join, self._routing, self._bucket, store, state.sides, self._out, self._counts
         )
-        yield from emitter.emit((left, right), before, now)
+        yield from emitter.emit((left, right), previous, complete_to)
         yield from self._out.flush()
         if self._salting is not None:
-            self._track_skew(state, (left, right), arrivals, self._salting, before)
+            self._track_skew(state, (left, right), arrivals, self._salting, previous)
         for side, retention in zip(state.sides, self._join.retention, strict=True):
-            side.drop_before(store, now - retention)
+            side.drop_before(store, complete_to - retention)
         if not arrivals.last:
             self._save(store, state)
             cache[_CACHED] = state
@@ -189,7 +189,7 @@ class StreamJoinProcessor:
         new: NewRows,
         arrivals: Arrivals,
         salting: SaltingContext,
-        before: int,
+        previous: int,
     ) -> None:
         assert state.skew is not None
         assert self._routing.home_side is not None
@@ -202,7 +202,7 @@ class StreamJoinProcessor:
             0 if other is None else len(other),
             self._counts["pairs"],
         )
-        state.skew.decide(salting, state.newest, before)
+        state.skew.decide(salting, state.newest, previous)
 
     # -- the watermark and the state
 
@@ -251,7 +251,7 @@ class StreamJoinProcessor:
         store[_META] = json.dumps(meta).encode()
         bins = [begin for side in state.sides for begin, _ in side.time_ranges()[:1]]
         self._gauges = {
-            "clock": None if state.watermark == BEGIN else state.watermark,
+            "watermark": None if state.watermark == BEGIN else state.watermark,
             "state": {
                 f"{name}_{what}": size
                 for name, side in zip(SIDES, state.sides, strict=True)

@@ -20,10 +20,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from rivermouth.kernels.arrays import Floats, Ints
 from rivermouth.kernels.keys.dictionaries import hash_ints
 from rivermouth.kernels.keys.values import missing
 from rivermouth.kernels.spatial.distance import SLACK, TINY, chord
-from rivermouth.kernels.spatial.geometry import Floats
 from rivermouth.kernels.spatial.sphere import RADIUS
 from rivermouth.kernels.state.bucketing import REASON, Routed
 from rivermouth.kernels.stream_join.grid import Buckets, Grid
@@ -32,8 +32,6 @@ from rivermouth.kernels.stream_join.row_block import RowBlock
 from rivermouth.kernels.stream_join.salting import SaltSchedule
 from rivermouth.kernels.stream_join.times import TimeBounds
 from rivermouth.spec.conditions import DWithin, Nearest, Point
-
-Ints = npt.NDArray[np.int64]
 
 #: cells are so many times as wide as the distance
 _CELLS = 8

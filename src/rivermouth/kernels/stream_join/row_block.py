@@ -6,22 +6,20 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import shapely
 
+from rivermouth.kernels.arrays import Bools, Floats, Ints
 from rivermouth.kernels.keys import row_hash
 from rivermouth.kernels.keys.values import ints
 from rivermouth.kernels.spatial import kdtree
-from rivermouth.kernels.spatial.geometry import Bools, Floats, Geometries
+from rivermouth.kernels.spatial.geometry import Geometries
 from rivermouth.kernels.spatial.sphere import unit_vectors
 from rivermouth.kernels.stream_join import band_join
 from rivermouth.kernels.stream_join.query import StreamJoin
 from rivermouth.kernels.table_join import by_geometry
 from rivermouth.kernels.table_join.matching import Matcher, prepare
 from rivermouth.spec.conditions import DWithin, Nearest, named
-
-Ints = npt.NDArray[np.int64]
 
 
 class RowBlock:

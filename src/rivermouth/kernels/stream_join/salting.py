@@ -26,9 +26,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rivermouth.errors import StateError
+from rivermouth.kernels.arrays import Ints
 from rivermouth.kernels.stream_join.times import TimeBounds
-
-Ints = npt.NDArray[np.int64]
 
 _MOST = 64  # cells that a bucket tracks
 _PAIR = 0.2  # the cost of a pair, in units of the cost of replicating a row to one more bucket

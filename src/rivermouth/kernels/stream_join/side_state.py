@@ -11,7 +11,6 @@ from collections.abc import Iterator, MutableMapping
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from rivermouth.kernels.arrays import stable_order
@@ -20,7 +19,6 @@ from rivermouth.kernels.stream_join.nearest import in_order
 from rivermouth.kernels.stream_join.query import LEFT, StreamJoin
 from rivermouth.kernels.stream_join.row_block import RowBlock, concat
 
-Ints = npt.NDArray[np.int64]
 Store = MutableMapping[str, bytes]
 
 _CHUNK = 1 << 19  # bytes of rows in one value, at most

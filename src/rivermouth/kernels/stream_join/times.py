@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-Ints = npt.NDArray[np.int64]
+from rivermouth.kernels.arrays import Ints
 
 #: before and after every time that a row can have; their difference is still a number
 BEGIN, END = -(1 << 61), 1 << 61
@@ -141,21 +141,21 @@ class Windows:
         oldest, newest = (first - self.size) // self.every + 1, last // self.every
         return range(oldest * self.every, newest * self.every + 1, self.every)
 
-    def closing_times(self, before: int, now: int) -> tuple[int, int]:
-        """The first and last time in windows that end after `before` and not after `now`."""
-        return before - self.size + 1, now - 1
+    def closing_times(self, previous: int, watermark: int) -> tuple[int, int]:
+        """The first and last time in windows that end in (previous, watermark]."""
+        return previous - self.size + 1, watermark - 1
 
     @property
     def overlap(self) -> int:
         """How many windows contain one time, at most."""
         return -(-self.size // self.every)
 
-    def any_closes(self, first: int, last: int, before: int, now: int) -> bool:
-        """Whether a window with a time in [first, last] ends after `before`, not after `now`."""
-        oldest = max(first - self.size, before - self.size) // self.every + 1
-        return oldest <= min(last, now - self.size) // self.every
+    def any_closes(self, first: int, last: int, previous: int, watermark: int) -> bool:
+        """Whether a window with a time in [first, last] closes at this watermark."""
+        oldest = max(first - self.size, previous - self.size) // self.every + 1
+        return oldest <= min(last, watermark - self.size) // self.every
 
-    def closes(self, starts: Ints, before: int, now: int) -> npt.NDArray[np.bool_]:
-        """Which windows end after `before`, and not after `now`."""
+    def closes(self, starts: Ints, previous: int, watermark: int) -> npt.NDArray[np.bool_]:
+        """Which windows end in (previous, watermark]."""
         ends = starts + self.size
-        return np.asarray((ends > before) & (ends <= now))
+        return np.asarray((ends > previous) & (ends <= watermark))

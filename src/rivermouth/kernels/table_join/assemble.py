@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from rivermouth.kernels.arrays import Ints
 from rivermouth.kernels.table_join.pairs import Pairs
-
-Ints = npt.NDArray[np.int64]
 
 NONE = -1
 

@@ -25,10 +25,11 @@ import pyarrow as pa
 import shapely
 
 from rivermouth.errors import PlanError, TableInvalid
+from rivermouth.kernels.arrays import Codes, Floats, Ints
 from rivermouth.kernels.keys import key_index
 from rivermouth.kernels.papers import rtree
 from rivermouth.kernels.spatial import cells, kdtree
-from rivermouth.kernels.spatial.geometry import Floats, Geometries, geometries_of
+from rivermouth.kernels.spatial.geometry import Geometries, geometries_of
 from rivermouth.kernels.spatial.sphere import great_circle
 from rivermouth.kernels.spatial.strtree import StrTree, may_be_disjoint, nearest_of
 from rivermouth.kernels.table_join.pairs import Arrays, Columns, Pairs, merged, of_rows
@@ -41,9 +42,6 @@ from rivermouth.spec.conditions import (
     is_on_sphere,
     named,
 )
-
-Codes = npt.NDArray[np.int32]
-Ints = npt.NDArray[np.int64]
 
 #: mean rows per key up to which pairs of equal keys are made first and tested one by one
 _FEW = 16

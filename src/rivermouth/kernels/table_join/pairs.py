@@ -9,9 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rivermouth.kernels.spatial.geometry import Floats
+from rivermouth.kernels.arrays import Floats, Ints
 
-Ints = npt.NDArray[np.int64]
 Arrays = Mapping[str, npt.NDArray[np.generic]]
 Columns = Mapping[str, pa.Array]
 

@@ -31,7 +31,7 @@ rivermouth.format = (() => {
   /* What a number's name says of its unit. */
   function named(name, value) {
     if (value == null || typeof value === "string") return value ?? absent;
-    if (name === "clock") return new Date(value / 1000).toISOString().replace("T", " ").slice(0, 19);
+    if (name === "watermark") return new Date(value / 1000).toISOString().replace("T", " ").slice(0, 19);
     if (/_us$/.test(name)) return seconds(value / 1e6);
     if (/seconds$|^age$|^slack$/.test(name)) return seconds(value);
     if (/bytes$/.test(name)) return bytes(value);

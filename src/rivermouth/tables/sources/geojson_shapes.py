@@ -18,9 +18,8 @@ import numpy.typing as npt
 import shapely
 
 from rivermouth.errors import TableInvalid
+from rivermouth.kernels.arrays import Shapes
 from rivermouth.tables.sources.geoarrow import NESTING
-
-Shapes = npt.NDArray[np.object_]
 
 TYPES = (*NESTING, "GeometryCollection")
 

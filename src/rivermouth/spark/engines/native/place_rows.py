@@ -16,13 +16,13 @@ import pyarrow as pa
 import shapely
 
 from rivermouth.errors import TableInvalid
+from rivermouth.kernels.arrays import Floats, Ints, Shapes
 from rivermouth.kernels.spatial import cells, sql_grid
-from rivermouth.kernels.spatial.geometry import Floats, Geometries, Shapes
+from rivermouth.kernels.spatial.geometry import Geometries
 from rivermouth.kernels.table_join.by_geometry import table_geometries
 from rivermouth.kernels.table_join.matching import Columns, Index
 from rivermouth.spark.engines.native.rows import (
     Groups,
-    Ints,
     KeyedRows,
     groups_of,
     list_array,

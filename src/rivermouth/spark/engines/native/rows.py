@@ -15,14 +15,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rivermouth.errors import TableInvalid
+from rivermouth.kernels.arrays import Ints
 from rivermouth.kernels.keys import key_index
 from rivermouth.kernels.spatial import sql_grid
 from rivermouth.kernels.table_join.matching import Columns, Index
 from rivermouth.spark import types
 from rivermouth.spark.validation.join_table import WHERE, Join
 from rivermouth.spec.conditions import Keys
-
-Ints = npt.NDArray[np.int64]
 
 ROWS = "rows"
 

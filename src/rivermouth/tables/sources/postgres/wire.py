@@ -13,7 +13,8 @@ import numpy as np
 import psycopg
 import pyarrow as pa
 
-from rivermouth.kernels.length_prefixed import Bytes, Ints, as_numbers, locate, pack
+from rivermouth.kernels.arrays import Bytes, Ints
+from rivermouth.kernels.length_prefixed import as_numbers, locate, pack
 
 _DAYS = 10_957  # from 1970 to 2000, where PostgreSQL's time begins
 _MICROSECONDS = 86_400_000_000 * _DAYS

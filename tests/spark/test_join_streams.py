@@ -221,7 +221,7 @@ def test_late_and_future_rows_come_if_asked_for_and_metrics_count_them(spark):
     ]  # fmt: skip
     numbers = rm.metrics(query)["operators"]["join_interval"]
     assert (numbers["rows_in"], numbers["late"], numbers["future"]) == (12, 2, 2)
-    assert numbers["rejected"] == {"no_place": 2}
+    assert numbers["rejected"] == {"invalid_geometry": 2}
     assert numbers["counts"]["pairs"] == 5
     assert numbers["counts"]["candidates"] >= 5
     assert numbers["state"]["left_rows"] == 2

@@ -15,9 +15,9 @@ from rivermouth.kernels.aggregation.processor import ROW, AggregateProcessor
 from rivermouth.kernels.aggregation.routing import AggregateRouter
 from rivermouth.kernels.aggregation.state import FORMAT
 from rivermouth.spark import types
-from rivermouth.spark.engines.stateful import Input, Operator, bucket_count, run
+from rivermouth.spark.engines.stateful import Input, Operator, bucket_count, future_limit, run
 from rivermouth.spec import summaries as names
-from rivermouth.spec.durations import Duration, microseconds, positive_seconds
+from rivermouth.spec.durations import Duration, positive_seconds
 from rivermouth.spec.identity import identity, text_v1
 from rivermouth.spec.slack import Quality, Slack, check_slack, quality
 from rivermouth.spec.summaries import Summary
@@ -25,7 +25,6 @@ from rivermouth.spec.summaries import Summary
 Late = Literal["rows", "count"]
 
 WHERE = "aggregate"
-_ZONES = 14 * 3_600_000_000  # how far a local time without a zone may be ahead of UTC
 
 
 def aggregate(
@@ -93,9 +92,7 @@ def aggregate(
     )
     arrow = plan.schema(pa.struct(list(arrow_types.items())) if late == "rows" else None)
     count = bucket_count(events.sparkSession, buckets, where=WHERE) if summary.by else 1
-    future = microseconds(max_future, where="aggregate(max_future=)")
-    if arrow_types[summary.time].tz is None:
-        future += _ZONES
+    future = future_limit(max_future, arrow_types[summary.time], where=WHERE)
     timeout = positive_seconds(idle_timeout, where="aggregate(idle_timeout=)")
     timeout_us = None if timeout is None else round(timeout * 1e6)
 

@@ -8,10 +8,17 @@ from pyspark.sql import DataFrame
 from rivermouth.errors import ConditionError, DefinitionError
 from rivermouth.kernels.stream_join.processor import FORMAT, StreamJoinProcessor
 from rivermouth.kernels.stream_join.query import StreamJoin
-from rivermouth.kernels.stream_join.routing import Routing, StreamJoinRouter, plan_routing
+from rivermouth.kernels.stream_join.routing import CellRouting, StreamJoinRouter, plan_routing
 from rivermouth.kernels.stream_join.salting import SaltingContext
 from rivermouth.kernels.stream_join.times import Interval, Windows
-from rivermouth.spark.engines.stateful import Input, Operator, batch_number, bucket_count, run
+from rivermouth.spark.engines.stateful import (
+    Input,
+    Operator,
+    batch_number,
+    bucket_count,
+    future_limit,
+    run,
+)
 from rivermouth.spark.validation.join_streams import Checked, How, Late, Lateness, Times, check
 from rivermouth.spark.validation.names import Suffixes
 from rivermouth.spark.validation.relation import Columns
@@ -22,8 +29,6 @@ from rivermouth.spec.identity import Described, identity, text_v1
 from rivermouth.spec.windows import Window
 from rivermouth.tables.files import located
 from rivermouth.tables.skew.salting_store import SaltingStore
-
-_ZONES = 14 * 3_600_000_000  # how far a local time without a zone may be ahead of UTC
 
 
 def join_interval(
@@ -230,9 +235,7 @@ def _join(checked: Checked, max_future: Duration, buckets: int | None, grid: Gri
     count = bucket_count(checked.frames[0].sparkSession, buckets, where=where)
     routing = plan_routing(join, count, cell=grid.cell, salts=grid.salt)
     store = _salting_store(checked, grid, routing)
-    future = microseconds(max_future, where=f"{where}(max_future=)")
-    if join.output.field(join.time[0]).type.tz is None:
-        future += _ZONES
+    future = future_limit(max_future, join.output.field(join.time[0]).type, where=where)
 
     def router(side: int) -> StreamJoinRouter:
         batch = batch_number()
@@ -266,7 +269,7 @@ def _is_unbounded(join: StreamJoin) -> bool:
     return join.spatial is None
 
 
-def _salting_store(checked: Checked, grid: Grid, routing: Routing) -> SaltingStore | None:
+def _salting_store(checked: Checked, grid: Grid, routing: CellRouting) -> SaltingStore | None:
     if grid.skew_path is None:
         return None
     if routing.home_side is None:
@@ -282,7 +285,7 @@ def _salting_store(checked: Checked, grid: Grid, routing: Routing) -> SaltingSto
 
 
 def _identities(
-    join: StreamJoin, routing: Routing, inputs: tuple[pa.Schema, pa.Schema]
+    join: StreamJoin, routing: CellRouting, inputs: tuple[pa.Schema, pa.Schema]
 ) -> tuple[str, str]:
     """What must be the same for state to be understood, and how the first version wrote it."""
     columns = [[f"{field.name} {field.type}" for field in side] for side in inputs]

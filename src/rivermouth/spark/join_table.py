@@ -1,4 +1,4 @@
-"""join_table: a stream or a batch meets a table."""
+"""join_table: enriches a stream or a batch from a table."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from rivermouth.errors import DefinitionError, PlanError
 from rivermouth.spark.engines.hotspots import Hotspots
 from rivermouth.spark.engines.native.join import native_join
 from rivermouth.spark.engines.workers import (
-    Routed,
-    asked_fields,
-    join_by_keys,
-    join_by_store,
-    join_in_buckets,
-    join_in_workers,
+    Partitioner,
+    join_buckets,
+    join_external,
+    join_full,
+    join_incremental,
+    probe_fields,
 )
 from rivermouth.spark.validation.join_table import WHERE, How, Join, check
 from rivermouth.spark.validation.names import Suffixes
@@ -74,11 +74,11 @@ def join_table(
         ``("", "_zone")``. None: such a name is an error.
     cache
         ``rm.full(...)`` (the default): the whole table in a snapshot. ``rm.incremental(...)``:
-        the keys that were asked for lately. ``rm.external()``: the table's store answers.
+        the rows of recently used keys. ``rm.external()``: the table's store is queried.
     routing
         Where an event is joined. None: where it is, without a shuffle. ``rm.by_hash()``: equal keys
-        in one partition. ``rm.by_hotspot()``: ranges of keys, cut anew when the load is uneven.
-        The rows do not depend on it.
+        in one partition. ``rm.by_hotspot()``: ranges of keys, repartitioned when the load is
+        uneven. The rows do not depend on it.
     plan
         "workers": Python workers, every condition. "native": compiled to Spark SQL, for points
         in polygons, `dwithin` between points, `keys`, `between` and `asof`; runs in real-time
@@ -122,7 +122,7 @@ def _joined(
     is_frame = isinstance(join.source, FrameTable)
     if cache.buckets is not None:
         _check_buckets(join, plan, is_frame)
-        return join_in_buckets(events, join, cache, cache.buckets, _folder(events, cache))
+        return join_buckets(events, join, cache, cache.buckets, _folder(events, cache))
     if plan == "native" or (plan is None and is_frame):
         return native_join(events, join, cache, "" if is_frame else _folder(events, cache))
     if is_frame:
@@ -131,7 +131,7 @@ def _joined(
             "plan='workers' cannot read a DataFrame",
             todo="Use plan='native', or write it once: table = rm.snapshot(df, path).",
         )
-    return join_in_workers(events, join, cache, _folder(events, cache), routed)
+    return join_full(events, join, cache, _folder(events, cache), routed)
 
 
 def _routed(
@@ -158,7 +158,7 @@ def _routed(
         return partitions
     path = routing.path or (cache.path if isinstance(cache, Full) else None)
     name = digest(identity(table=join.source.identity, on=join.on, partitions=partitions))
-    folder = _place(events, path, "routing=rm.by_hotspot(path='/shared/routing')")
+    folder = _shared_folder(events, path, "routing=rm.by_hotspot(path='/shared/routing')")
     return Hotspots(routing, partitions, f"{folder}/routing-{name}")
 
 
@@ -195,7 +195,7 @@ def _check_sides(events: object, table: object) -> None:
 
 
 def _incremental(
-    events: DataFrame, join: Join, cache: Incremental, plan: Plan | None, routed: Routed
+    events: DataFrame, join: Join, cache: Incremental, plan: Plan | None, routed: Partitioner
 ) -> DataFrame:
     if join.spatial is not None:
         raise PlanError(
@@ -214,30 +214,30 @@ def _incremental(
         raise PlanError(
             WHERE, "rm.incremental() lives in Python workers", todo="Use plan='workers'."
         )
-    return join_by_keys(events, join, cache, routed)
+    return join_incremental(events, join, cache, routed)
 
 
-def _external(events: DataFrame, join: Join, plan: Plan | None, routed: Routed) -> DataFrame:
+def _external(events: DataFrame, join: Join, plan: Plan | None, routed: Partitioner) -> DataFrame:
     if not isinstance(join.source, Queryable):
         raise PlanError(
             WHERE,
             f"{join.source.name} cannot answer conditions itself",
             todo="Use rm.full(), or keep the table in a database (rm.tables.postgres and others).",
         )
-    nobody = {field.name: pa.array([], field.type) for field in asked_fields(join)}
+    nobody = {field.name: pa.array([], field.type) for field in probe_fields(join)}
     join.source.lookup(join.on, [], nobody)  # asks nothing, but says at once what it cannot answer
     if plan == "native":
         raise PlanError(
             WHERE, "rm.external() asks the store from Python workers", todo="Use plan='workers'."
         )
-    return join_by_store(events, join, routed)
+    return join_external(events, join, routed)
 
 
 def _folder(events: DataFrame, cache: Full) -> str:
-    return _place(events, cache.path, "cache=rm.full(path='/shared/snapshots')")
+    return _shared_folder(events, cache.path, "cache=rm.full(path='/shared/snapshots')")
 
 
-def _place(events: DataFrame, path: str | None, example: str) -> str:
+def _shared_folder(events: DataFrame, path: str | None, example: str) -> str:
     """Where files go: the user's folder, or a temporary one where all workers are on this host."""
     if path is not None:
         return located(path)

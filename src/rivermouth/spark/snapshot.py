@@ -10,12 +10,12 @@ from pyspark.sql import functions as F  # noqa: N812  (as everybody writes it)
 from pyspark.sql import types as t
 
 from rivermouth.errors import DefinitionError
-from rivermouth.tables.cache.published import Published, announce
-from rivermouth.tables.cache.versions import version_name
 from rivermouth.tables.files import located
+from rivermouth.tables.sources.snapshot import SnapshotTable, publish
+from rivermouth.tables.versions import version_name
 
 
-def snapshot(df: DataFrame, path: str | os.PathLike[str]) -> Published:
+def snapshot(df: DataFrame, path: str | os.PathLike[str]) -> SnapshotTable:
     """Write a batch frame under `path` and give it back as a table for `join_table`.
 
     This runs a Spark job. Written again under the same path, it is a new version: joins with
@@ -33,7 +33,7 @@ def snapshot(df: DataFrame, path: str | os.PathLike[str]) -> Published:
         raise DefinitionError(
             "snapshot", "a stream has no end to write down", todo="Give a batch frame."
         )
-    place, version = located(path), version_name(time.time())
+    folder, version = located(path), version_name(time.time())
     srids = {
         field.name: field.dataType.srid if field.dataType.srid > 0 else 0
         for field in df.schema
@@ -45,6 +45,6 @@ def snapshot(df: DataFrame, path: str | os.PathLike[str]) -> Published:
             for name in df.columns
         )
     )
-    plain.write.parquet(f"{place}/{version}")
-    announce(place, version, srids)
-    return Published(place)
+    plain.write.parquet(f"{folder}/{version}")
+    publish(folder, version, srids)
+    return SnapshotTable(folder)

@@ -228,7 +228,7 @@ def test_unusable_rows_are_rejected_and_future_rows_do_not_move_the_watermark():
     rejected = {}
     for report in buckets.reports:
         rejected |= report["rejected"]
-    assert rejected == {"null_time": 1, "no_place": 1}
+    assert rejected == {"null_time": 1, "invalid_geometry": 1}
     counts = [report["counts"] for report in buckets.reports]
     assert sum(count["future"] for count in counts) == 1
     assert sum(count["rows_in"] for count in counts) == 5
@@ -240,7 +240,7 @@ def test_a_left_row_without_a_geometry_is_emitted_at_once_per_window():
     buckets = near(windows(sliding("10 seconds", every="5 seconds")), how="left")
     rows = buckets.feed(left((1, 7, None, 0)), right())
     assert sorted(row["window_start"] for row in rows) == [at(0), at(5)]
-    assert [report["rejected"] for report in buckets.reports] == [{"no_place": 1}]
+    assert [report["rejected"] for report in buckets.reports] == [{"invalid_geometry": 1}]
     assert buckets.reports[0]["counts"]["rows_in"] == 1
 
 

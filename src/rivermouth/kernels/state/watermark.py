@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rivermouth.kernels.state.bucketing import latest
 
 #: later than every admissible event time: the watermark when no more input is expected
-END = (1 << 63) - 1
+NO_MORE_INPUT = (1 << 63) - 1
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Watermarks:
         """The event time that every side has reached, None while one has had no input.
 
         A side that has had no input for `idle_timeout` microseconds does not count; when that
-        holds for all of them, no more input is expected and the watermark is `END`.
+        holds for all of them, no more input is expected and the watermark is `NO_MORE_INPUT`.
         """
         waiting = [
             time
@@ -57,5 +57,5 @@ class Watermarks:
             if idle_timeout is None or now - active < idle_timeout
         ]
         if not waiting:
-            return END
+            return NO_MORE_INPUT
         return None if None in waiting else min(time for time in waiting if time is not None)

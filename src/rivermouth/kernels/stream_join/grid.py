@@ -2,7 +2,7 @@
 
 Many small cells go to each bucket, so dense areas spread over all buckets, and the assignment is
 the same in every task and after every restart. Where one cell alone is too much for a bucket, its
-rows are salted: rows of one side are spread over several buckets (`Grid.salts` for all cells, a
+rows are salted: rows of one side are spread over several buckets (`CellGrid.salts` for all cells, a
 `SaltSchedule` for those found to be skewed), and the other side's rows are replicated to each.
 """
 
@@ -26,7 +26,7 @@ _MANY = 64  # cells per bucket that one row overlaps, beyond which it is sent to
 
 
 @dataclass(frozen=True)
-class Grid:
+class CellGrid:
     """How cells are assigned to buckets.
 
     Parameters

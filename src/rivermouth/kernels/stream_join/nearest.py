@@ -46,9 +46,9 @@ def nearest(probe: RowBlock, build: RowBlock, bounds: TimeBounds) -> Neighbours:
     if probe.keys:
         index = key_index.build(build.keys)
         groups = index.lookup(probe.keys), index.group
-    if probe.places.is_points and build.places.is_points:
+    if probe.geometries.is_points and build.geometries.is_points:
         among = Among(probe.times, groups[0], build.times, groups[1], *bounds)
-        xy = probe.places.xy
+        xy = probe.geometries.xy
         return Neighbours(*build.tree.nearest(*xy, spatial.k, spatial.limit, among))
     return _of_shapes(probe, build, groups, spatial, bounds)
 
@@ -73,7 +73,7 @@ def _of_shapes(
     bounds: TimeBounds,
 ) -> Neighbours:
     """Circles around each row, twice as wide in each round, until they contain enough rows."""
-    shapes, others = probe.places.shapes, build.places.shapes
+    shapes, others = probe.geometries.shapes, build.geometries.shapes
     tree = shapely.STRtree(others)
     if spatial.limit is not None:
         farthest = reach = spatial.limit

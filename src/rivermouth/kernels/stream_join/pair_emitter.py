@@ -15,7 +15,7 @@ from rivermouth.kernels.stream_join.nearest import nearest
 from rivermouth.kernels.stream_join.output_buffer import OutputBuffer
 from rivermouth.kernels.stream_join.pairing import pairs
 from rivermouth.kernels.stream_join.query import LEFT, RIGHT, StreamJoin
-from rivermouth.kernels.stream_join.routing import Routing, owners
+from rivermouth.kernels.stream_join.routing import CellRouting, owners
 from rivermouth.kernels.stream_join.row_block import RowBlock
 from rivermouth.kernels.stream_join.side_state import SideState, Store
 from rivermouth.kernels.stream_join.times import BEGIN, END, Interval, TimeBounds, Windows
@@ -43,7 +43,7 @@ class PairEmitter:
     """
 
     join: StreamJoin
-    routing: Routing
+    routing: CellRouting
     bucket: int
     store: Store
     sides: tuple[SideState, SideState]

@@ -30,7 +30,7 @@ def pairs(probe: RowBlock, build: RowBlock, bounds: TimeBounds) -> Iterator[Pair
     if build.last < first or last < build.first:
         return
     spatial = probe.join.spatial
-    if isinstance(spatial, DWithin) and probe.places.is_points and build.places.is_points:
+    if isinstance(spatial, DWithin) and probe.geometries.is_points and build.geometries.is_points:
         for rows, others, tested in band_join.join(probe.bands, build.bands, spatial.limit, bounds):
             if probe.keys:  # bands compare hashes of keys
                 equal = same(probe.keys, rows, build.keys, others)

@@ -28,7 +28,7 @@ from rivermouth.kernels.stream_join.routing import (
     FUTURE,
     REPLICA,
     UNMATCHABLE,
-    Routing,
+    CellRouting,
     cell_keys,
     replica_bounds,
 )
@@ -82,7 +82,11 @@ class StreamJoinProcessor:
     """
 
     def __init__(
-        self, join: StreamJoin, routing: Routing, bucket: int, salting: SaltingContext | None = None
+        self,
+        join: StreamJoin,
+        routing: CellRouting,
+        bucket: int,
+        salting: SaltingContext | None = None,
     ) -> None:
         self._join, self._routing, self._bucket, self._salting = join, routing, bucket, salting
         self._out = OutputBuffer(join)
@@ -213,7 +217,7 @@ class StreamJoinProcessor:
         state.watermarks = state.watermarks.advance(times, now=arrivals.now)
         state.newest = max([state.newest, *(time for time in arrivals.newest if time is not None)])
         time = state.watermarks.lowest(idle_timeout=self._join.idle_timeout, now=arrivals.now)
-        if arrivals.last or time == watermark.END:
+        if arrivals.last or time == watermark.NO_MORE_INPUT:
             # no side is waited for; a row that comes yet must not be older than what was emitted
             state.watermark = max([state.watermark, *self._newest(state.watermarks)])
             return END

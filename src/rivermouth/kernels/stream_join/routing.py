@@ -1,7 +1,7 @@
 """Routing: the buckets in which rows may be joined.
 
-A row of the home side (`Routing.home_side`) lives in exactly one bucket: that of its point's cell.
-The other side's rows are replicated to all buckets that their boxes, grown by the distance,
+A row of the home side (`CellRouting.home_side`) lives in one bucket: that of its point's cell. The
+other side's rows are replicated to all buckets that their boxes, grown by the distance,
 overlap. Where there is no home side, because both may hold shapes, both are sent to all buckets
 that their boxes overlap, and a pair is emitted by the bucket that owns its reference point: the
 lower left corner of the boxes' intersection (paper C's rule, for both sides).
@@ -26,7 +26,7 @@ from rivermouth.kernels.keys.values import missing
 from rivermouth.kernels.spatial.distance import SLACK, TINY, chord
 from rivermouth.kernels.spatial.sphere import RADIUS
 from rivermouth.kernels.state.bucketing import REASON, Routed
-from rivermouth.kernels.stream_join.grid import Buckets, Grid
+from rivermouth.kernels.stream_join.grid import Buckets, CellGrid
 from rivermouth.kernels.stream_join.query import LEFT, RIGHT, StreamJoin
 from rivermouth.kernels.stream_join.row_block import RowBlock
 from rivermouth.kernels.stream_join.salting import SaltSchedule
@@ -37,16 +37,16 @@ from rivermouth.spec.conditions import DWithin, Nearest, Point
 _CELLS = 8
 _ROUNDING = 1e-15  # share of a coordinate that a sum may be off by
 
-NO_TIME, FUTURE, NO_PLACE, NO_KEY = "null_time", "future", "no_place", "null_key"
+NO_TIME, FUTURE, BAD_GEOMETRY, NO_KEY = "null_time", "future", "invalid_geometry", "null_key"
 #: a column of routed rows: 0 in the home bucket, 1 and more for replicas elsewhere, less than 0
 #: (`UNMATCHABLE`) for a left row that nothing can match
 REPLICA = "_replica"
 #: the replica numbers of left rows that nothing can match, by reason
-UNMATCHABLE = {NO_PLACE: -1, NO_KEY: -2}
+UNMATCHABLE = {BAD_GEOMETRY: -1, NO_KEY: -2}
 
 
 @dataclass(frozen=True)
-class Routing:
+class CellRouting:
     """How the rows of a join are assigned to buckets.
 
     Parameters
@@ -59,14 +59,14 @@ class Routing:
         By how much boxes of the other side (of the right one, without a home side) are grown.
     """
 
-    grid: Grid
+    grid: CellGrid
     home_side: int | None
     reach: float
 
 
 def plan_routing(
     join: StreamJoin, buckets: int, *, cell: float | None = None, salts: int | None = None
-) -> Routing:
+) -> CellRouting:
     """The routing of a join.
 
     Parameters
@@ -96,21 +96,21 @@ def plan_routing(
     if not (left_is_home or points[LEFT] or spatial is None):
         home_side = RIGHT if points[RIGHT] else LEFT if cell is None else None
     reach = 0.0 if limit is None else chord(limit, 3 if on_sphere else 2)
-    return Routing(Grid(buckets, cell, min(salts, buckets)), home_side, reach)
+    return CellRouting(CellGrid(buckets, cell, min(salts, buckets)), home_side, reach)
 
 
-def replica_bounds(join: StreamJoin, routing: Routing) -> TimeBounds:
+def replica_bounds(join: StreamJoin, routing: CellRouting) -> TimeBounds:
     """The times of home rows that a row of the other side may be joined with."""
     return join.bounds(LEFT if routing.home_side == RIGHT else RIGHT)
 
 
-def cell_keys(routing: Routing, block: RowBlock) -> Ints:
+def cell_keys(routing: CellRouting, block: RowBlock) -> Ints:
     """A hash of each row's key code and cell, by the low corner of its box."""
     corner = np.ascontiguousarray(block.boxes[:, : block.boxes.shape[1] // 2])
     return routing.grid.cell_keys(block.codes, corner)
 
 
-def owners(routing: Routing, left: RowBlock, li: Ints, right: RowBlock, ri: Ints) -> Buckets:
+def owners(routing: CellRouting, left: RowBlock, li: Ints, right: RowBlock, ri: Ints) -> Buckets:
     """The bucket that emits each pair, by its reference point."""
     axes = left.boxes.shape[1] // 2
     corner = np.maximum(left.boxes[li, :axes], _grown(right.boxes, routing.reach)[ri, :axes])
@@ -155,7 +155,7 @@ class StreamJoinRouter:
         self,
         join: StreamJoin,
         side: int,
-        routing: Routing,
+        routing: CellRouting,
         max_future: int,
         schema: pa.Schema,
         schedule: SaltSchedule | None = None,
@@ -201,11 +201,11 @@ class StreamJoinRouter:
     def _reject_reasons(self, block: RowBlock, now: int) -> npt.NDArray[np.str_]:
         """Why each row cannot be joined, "" where it can."""
         side = self._join.sides[self._side]
-        reasons = np.full(len(block), "", dtype="U9")
+        reasons = np.full(len(block), "", dtype="U16")
         if block.keys:
             reasons[missing(block.keys)] = NO_KEY
         if side.geometry is not None:
-            reasons[~block.places.valid] = NO_PLACE
+            reasons[~block.geometries.valid] = BAD_GEOMETRY
         reasons[block.times > now + self._max_future] = FUTURE
         reasons[block.rows.column(side.time).is_null().to_numpy(zero_copy_only=False)] = NO_TIME
         return reasons

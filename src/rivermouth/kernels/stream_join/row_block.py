@@ -64,7 +64,7 @@ class RowBlock:
         return int(self.times.max())
 
     @cached_property
-    def places(self) -> Geometries:
+    def geometries(self) -> Geometries:
         """The rows' geometries in the form that the condition needs."""
         spatial, geometry = self.join.spatial, self._side.geometry
         assert spatial is not None
@@ -80,13 +80,13 @@ class RowBlock:
         """
         if self._side.geometry is None:
             return np.zeros((len(self), 2))
-        spatial, places = self.join.spatial, self.places
+        spatial, geometries = self.join.spatial, self.geometries
         if isinstance(spatial, (DWithin, Nearest)) and spatial.metric == "sphere":
-            corner = unit_vectors(*places.xy)
+            corner = unit_vectors(*geometries.xy)
             return np.column_stack([corner, corner])
-        if places.is_points:
-            return np.column_stack([*places.xy, *places.xy])
-        return np.asarray(shapely.bounds(places.shapes))
+        if geometries.is_points:
+            return np.column_stack([*geometries.xy, *geometries.xy])
+        return np.asarray(shapely.bounds(geometries.shapes))
 
     @cached_property
     def keys(self) -> list[pa.Array]:
@@ -104,7 +104,7 @@ class RowBlock:
         spatial = self.join.spatial
         assert isinstance(spatial, DWithin)
         return band_join.build(
-            *self.places.xy, self.times, self.codes, limit=spatial.limit,
+            *self.geometries.xy, self.times, self.codes, limit=spatial.limit,
             sphere=spatial.metric == "sphere", width=self.join.when.slot,
         )  # fmt: skip
 
@@ -113,7 +113,7 @@ class RowBlock:
         """The rows' points in a k-d tree."""
         spatial, rows = self.join.spatial, np.arange(len(self))
         assert isinstance(spatial, Nearest)
-        return kdtree.build(*self.places.xy, rows, sphere=spatial.metric == "sphere")
+        return kdtree.build(*self.geometries.xy, rows, sphere=spatial.metric == "sphere")
 
     @cached_property
     def matcher(self) -> Matcher:

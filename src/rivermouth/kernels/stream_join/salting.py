@@ -2,9 +2,9 @@
 
 A row in state cannot move, and all tasks must agree where a row goes. So the number of a cell's
 salts changes from an event time on that no row had reached when the change was decided. Rows of the
-home side (`Routing.home_side`, whose rows live in one bucket each) are assigned by the number in
-force at their time; the other side's rows are replicated to the buckets of every number in force at
-a time that they may be joined with. Both follow from the row alone, so it is the same whenever,
+home side (`CellRouting.home_side`, whose rows live in one bucket each) are assigned by the number
+in force at their time; the other side's rows are replicated to the buckets of every number in force
+at a time that they may be joined with. Both follow from the row alone, so it is the same whenever,
 wherever and how often it is computed.
 
 The home bucket of a cell counts its rows, decides, and keeps the changes in its state; tasks read

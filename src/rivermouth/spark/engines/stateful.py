@@ -45,6 +45,7 @@ from rivermouth.kernels.state.pair_encoding import is_encoded, unpacked
 from rivermouth.spark.engines import stateless
 from rivermouth.spark.runtime.freeze_gc import freeze_gc
 from rivermouth.spark.runtime.session import ROCKSDB
+from rivermouth.spec.durations import Duration, microseconds
 from rivermouth.tables.worker_cache import WorkerCache
 
 #: raised when the header of a bucket's state changes its form
@@ -52,6 +53,7 @@ FORMAT = 2
 _MOST_BUCKETS = 32
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 _HEADER = "door"  # the key of the header in every checkpoint since the first version
+_ZONES = 14 * 3_600_000_000  # how far a local time without a zone may be ahead of UTC
 _BATCH = "streaming.sql.batchId"  # a local property of Spark's tasks
 _PACKED = t.StructType(
     [t.StructField("bucket", t.LongType()), t.StructField("message", t.BinaryType())]
@@ -115,6 +117,12 @@ def bucket_count(spark: SparkSession, buckets: int | None, *, where: str) -> int
     if buckets < 1:
         raise DefinitionError(where, f"buckets is {buckets}", todo="Make it positive.")
     return buckets
+
+
+def future_limit(max_future: Duration, times: pa.TimestampType, *, where: str) -> int:
+    """How far ahead of the wall clock a time may be, in microseconds."""
+    limit = microseconds(max_future, where=f"{where}(max_future=)")
+    return limit if times.tz is not None else limit + _ZONES
 
 
 def batch_number() -> int | None:

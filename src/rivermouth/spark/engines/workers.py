@@ -1,6 +1,6 @@
-"""join_table's plan "workers": Arrow batches meet the table's rows in Python workers.
+"""join_table's plan "workers": Arrow batches are joined in Python workers.
 
-Where the rows come from is the cache's affair: a mapped snapshot (`Full`), rows of
+The cache says where the table's rows come from: a mapped snapshot (`Full`), rows of
 recently used keys (`Incremental`), or the table's own store (`External`).
 """
 
@@ -37,28 +37,28 @@ from rivermouth.tables.cache.snapshot_store import Version
 from rivermouth.tables.source import Queryable, check_unchanged
 from rivermouth.tables.worker_cache import WorkerCache
 
-Routed = Hotspots | int | None  #: where events go: by a rule, by hash to so many, where they are
+Partitioner = (
+    Hotspots | int | None
+)  #: where events go: by a rule, by hash to so many, where they are
 
 
-def join_in_workers(
-    events: DataFrame, join: Join, cache: Full, folder: str, routed: Routed = None
+def join_full(
+    events: DataFrame, join: Join, cache: Full, folder: str, routed: Partitioner = None
 ) -> DataFrame:
     """The join against a snapshot under `folder`, whole and indexed before the first record."""
     spec = join.snapshot_spec(cache)
-    return _run(events, join, lambda: _FromSnapshot(join, spec, cache, folder), routed)
+    return _run(events, join, lambda: _FullStep(join, spec, cache, folder), routed)
 
 
-def join_in_buckets(
-    events: DataFrame, join: Join, cache: Full, count: int, folder: str
-) -> DataFrame:
+def join_buckets(events: DataFrame, join: Join, cache: Full, count: int, folder: str) -> DataFrame:
     """The join against a snapshot in `count` buckets, each event where its bucket is mapped."""
     spec = join.snapshot_spec(cache)
     bucketed = partitioning.to_partitions(events, partitioning.by_hash(join, count), count)
-    return _run(bucketed, join, lambda: _FromBuckets(join, spec, cache, folder), None)
+    return _run(bucketed, join, lambda: _BucketsStep(join, spec, cache, folder), None)
 
 
-def join_by_keys(
-    events: DataFrame, join: Join, cache: Incremental, routed: Routed = None
+def join_incremental(
+    events: DataFrame, join: Join, cache: Incremental, routed: Partitioner = None
 ) -> DataFrame:
     """The join against the rows of recently used keys, others being fetched."""
     spec = LookupSpec(
@@ -66,18 +66,18 @@ def join_by_keys(
         join.keys,
         join.range,
         tuple(dict.fromkeys(old for _, old in join.columns)),
-        pa.schema(asked_fields(join)),
+        pa.schema(probe_fields(join)),
         join.table,
     )
-    return _run(events, join, lambda: _FromCache(join, spec, cache), routed)
+    return _run(events, join, lambda: _IncrementalStep(join, spec, cache), routed)
 
 
-def join_by_store(events: DataFrame, join: Join, routed: Routed = None) -> DataFrame:
-    """The join answered by the table's own store, one statement per batch."""
-    return _run(events, join, lambda: _FromStore(join), routed)
+def join_external(events: DataFrame, join: Join, routed: Partitioner = None) -> DataFrame:
+    """The join by the table's own store, one statement per batch."""
+    return _run(events, join, lambda: _ExternalStep(join), routed)
 
 
-def _run(events: DataFrame, join: Join, make: Callable[[], Step], routed: Routed) -> DataFrame:
+def _run(events: DataFrame, join: Join, make: Callable[[], Step], routed: Partitioner) -> DataFrame:
     """The events through a step, in the partitions they are routed to."""
     made = make
     if isinstance(routed, Hotspots):
@@ -107,11 +107,30 @@ class _Counts:
         self.rejected.update(pairs.reject_counts)
 
 
-class _FromSnapshot:
-    """A task: one version of the table for all its batches."""
+class _Step:
+    """A task of the join, which counts what it sees."""
+
+    def __init__(self, join: Join) -> None:
+        self._join, self._counts = join, _Counts()
+
+    def _probe(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
+        """The columns that the condition names."""
+        return {name: batch.column(name) for name in self._join.left_columns}
+
+    def _emit(
+        self, batch: pa.RecordBatch, pairs: Pairs, table: dict[str, pa.Array], began: float
+    ) -> pa.RecordBatch:
+        """The rows of these pairs, counted; `began` is when the work on the batch did."""
+        out = _joined(self._join, batch, pairs, table)
+        self._counts.add(batch, pairs, out, time.perf_counter() - began)
+        return out
+
+
+class _FullStep(_Step):
+    """A task with one version of the table for all its batches."""
 
     def __init__(self, join: Join, spec: SnapshotSpec, cache: Full, folder: str) -> None:
-        self._join, self._counts = join, _Counts()
+        super().__init__(join)
         self._version = Snapshot(spec, cache, folder).open()
         self._matcher, self._table = _opened(join, spec, self._version)
         self._sketch, self._refresh = _sketch(join, self._version), cache.refresh
@@ -119,14 +138,11 @@ class _FromSnapshot:
     def batches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The joined rows of each batch."""
         for batch in batches:
-            watch = time.perf_counter()
-            left = {name: batch.column(name) for name in self._join.left_columns}
+            began, left = time.perf_counter(), self._probe(batch)
             pairs = self._matcher.match(left)
-            out = _joined(self._join, batch, pairs, self._table)
             if self._sketch is not None:
                 self._sketch.add(left, pairs)
-            self._counts.add(batch, pairs, out, time.perf_counter() - watch)
-            yield out
+            yield self._emit(batch, pairs, self._table, began)
 
     def report(self) -> dict[str, Any]:
         """What was seen, how old and large the table was, and what a map shows of it."""
@@ -148,30 +164,23 @@ def _sketch(join: Join, version: Version) -> Sketch | None:
     return None if join.spatial is None or rows > MOST_ROWS else Sketch(join.spatial.left, rows)
 
 
-class _FromBuckets:
+class _BucketsStep(_Step):
     """A task that maps the buckets of its events, as a rule one."""
 
     def __init__(self, join: Join, spec: SnapshotSpec, cache: Full, folder: str) -> None:
-        self._join, self._spec, self._counts = join, spec, _Counts()
-        self._snapshot = Snapshot(spec, cache, folder)
+        super().__init__(join)
+        self._spec, self._snapshot = spec, Snapshot(spec, cache, folder)
         self._versions: dict[int, Version] = {}
 
     def batches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The joined rows of each batch, bucket by bucket."""
         for batch in batches:
             for bucket, part in partitioning.parts(batch):
-                watch = time.perf_counter()
-                matcher, table = self._opened(bucket)
-                left = {name: part.column(name) for name in self._join.left_columns}
-                pairs = matcher.match(left)
-                out = _joined(self._join, part, pairs, table)
-                self._counts.add(part, pairs, out, time.perf_counter() - watch)
-                yield out
-
-    def _opened(self, bucket: int) -> tuple[Matcher, dict[str, pa.Array]]:
-        if bucket not in self._versions:
-            self._versions[bucket] = self._snapshot.open(bucket)
-        return _opened(self._join, self._spec, self._versions[bucket], bucket)
+                began = time.perf_counter()
+                if bucket not in self._versions:
+                    self._versions[bucket] = self._snapshot.open(bucket)
+                matcher, table = _opened(self._join, self._spec, self._versions[bucket], bucket)
+                yield self._emit(part, matcher.match(self._probe(part)), table, began)
 
     def report(self) -> dict[str, Any]:
         """What was seen, and how old and large the buckets were."""
@@ -187,26 +196,21 @@ class _FromBuckets:
         return {**vars(self._counts), "table": table}
 
 
-class _FromCache:
+class _IncrementalStep(_Step):
     """A task that shares its process's cache of keys."""
 
     def __init__(self, join: Join, spec: LookupSpec, cache: Incremental) -> None:
-        self._join, self._counts = join, _Counts()
+        super().__init__(join)
         self._cache = shared(spec, cache)
         self._before = self._cache.counts
         self.fetched: npt.NDArray[np.int64] = np.empty(0, np.int64)  #: of the batch last finished
 
     def batches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The joined rows of each batch; while keys of one are fetched, the one before goes on."""
-        for batch, rows in self._cache.each(batches, self._left):
-            watch = time.perf_counter()
-            out = _joined(self._join, batch, rows.pairs, rows.table)
-            self._counts.add(batch, rows.pairs, out, time.perf_counter() - watch)
+        for batch, rows in self._cache.each(batches, self._probe):
+            out = self._emit(batch, rows.pairs, rows.table, time.perf_counter())
             self.fetched = rows.fetched
             yield out
-
-    def _left(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
-        return {name: batch.column(name) for name in self._join.left_columns}
 
     def report(self) -> dict[str, Any]:
         """What was seen, what the cache did meanwhile, and what it holds now."""
@@ -216,19 +220,19 @@ class _FromCache:
         return {**vars(self._counts), "cache": {"worker": worker, **since}}
 
 
-class _FromStore:
-    """A task that asks the table's store, batch by batch."""
+class _ExternalStep(_Step):
+    """A task that queries the table's store, batch by batch."""
 
     def __init__(self, join: Join) -> None:
+        super().__init__(join)
         assert isinstance(join.source, Queryable)
-        self._join, self._source, self._counts = join, join.source, _Counts()
+        self._source = join.source
 
     def batches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The joined rows of each batch."""
         columns = list(dict.fromkeys(old for _, old in self._join.columns))
         for batch in batches:
-            watch = time.perf_counter()
-            left = {name: batch.column(name) for name in self._join.left_columns}
+            began, left = time.perf_counter(), self._probe(batch)
             li, rows = self._source.lookup(self._join.on, columns, left)
             distance = None
             if isinstance(self._join.spatial, Nearest):
@@ -236,14 +240,11 @@ class _FromStore:
                 rows = rows.remove_column(rows.num_columns - 1)
             check_unchanged(rows, self._join.table, columns, table=self._source.name)
             table = {name: rows.column(name).combine_chunks() for name in rows.column_names}
-            aside = reject_counts(
+            rejected = reject_counts(
                 self._join.keys, self._join.spatial, left,
                 srid=self._join.srid, span=self._join.range,
             )  # fmt: skip
-            pairs = Pairs(li, np.arange(len(li)), distance, aside)
-            out = _joined(self._join, batch, pairs, table)
-            self._counts.add(batch, pairs, out, time.perf_counter() - watch)
-            yield out
+            yield self._emit(batch, Pairs(li, np.arange(len(li)), distance, rejected), table, began)
 
     def report(self) -> dict[str, Any]:
         """What was seen."""
@@ -253,7 +254,7 @@ class _FromStore:
 _GEOMETRY = pa.struct([("srid", pa.int32()), ("wkb", pa.binary())])
 
 
-def asked_fields(join: Join) -> list[pa.Field]:
+def probe_fields(join: Join) -> list[pa.Field]:
     """The events' columns that the condition names, as they come to a worker."""
     fields = []
     for name in join.left_columns:

@@ -32,7 +32,7 @@ import pyarrow.fs
 from rivermouth.errors import RivermouthError
 from rivermouth.kernels.table_join import matching
 from rivermouth.tables import files
-from rivermouth.tables.cache.versions import prune, read_pointer, version_name, write_pointer
+from rivermouth.tables.versions import prune, read_pointer, version_name, write_pointer
 from rivermouth.tables.worker_cache import WorkerCache
 
 FORMAT = 3

@@ -15,12 +15,12 @@ from rivermouth.errors import PlanError, TableInvalid, TableMissing, missing_col
 from rivermouth.kernels.keys import key_index
 from rivermouth.spec.conditions import Condition, split
 from rivermouth.spec.filters import Filter
-from rivermouth.tables.cache.probes import probes_of
 from rivermouth.tables.files import reading
 from rivermouth.tables.source import T, geometry_field, gone
 from rivermouth.tables.sources.filtering import expression, is_in
 from rivermouth.tables.sources.geoarrow import to_wkb
 from rivermouth.tables.sources.geoparquet import WKB, Geometry, described
+from rivermouth.tables.sources.probes import probes_of
 from rivermouth.tables.sources.table import FileTable, at_least_one
 
 CALL = "tables.parquet"

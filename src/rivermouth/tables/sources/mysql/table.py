@@ -13,12 +13,12 @@ from pymysql.cursors import SSCursor
 from rivermouth.errors import TableInvalid
 from rivermouth.kernels.keys import key_index
 from rivermouth.spec.conditions import Condition
-from rivermouth.tables.cache.probes import Probes, answerable, probes_of
 from rivermouth.tables.source import srid_of
 from rivermouth.tables.sources.mysql.address import MySQLAddress
 from rivermouth.tables.sources.mysql.catalog import describe
 from rivermouth.tables.sources.mysql.driver import Connection, MySQLDriver
 from rivermouth.tables.sources.mysql.types import bound, json_values, typed
+from rivermouth.tables.sources.probes import Probes, answerable, probes_of
 from rivermouth.tables.sources.sql import statements
 from rivermouth.tables.sources.sql.relation import (
     NUMBER,

@@ -16,9 +16,9 @@ from rivermouth.kernels.keys import key_index
 from rivermouth.kernels.spatial.geometry import Geometries
 from rivermouth.kernels.table_join.by_geometry import geometries_for
 from rivermouth.spec.conditions import Parts
-from rivermouth.tables.cache.probes import columns_of
 from rivermouth.tables.sources.postgres.address import CALL
 from rivermouth.tables.sources.postgres.arrays import NUMBERS, parameter
+from rivermouth.tables.sources.probes import columns_of
 from rivermouth.tables.sources.sql.relation import Relation, probe_types
 
 _UUID = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"  # as PostgreSQL writes it

@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from rivermouth.errors import TableInvalid, TableUnavailable
 from rivermouth.spec.conditions import Condition
-from rivermouth.tables.cache.probes import Probes, answerable, probes_of
 from rivermouth.tables.files import check_exists, short_name
+from rivermouth.tables.sources.probes import Probes, answerable, probes_of
 from rivermouth.tables.sources.sql import relation as sql
 from rivermouth.tables.sources.sql import statements
 from rivermouth.tables.sources.sql.driver import FAULTS, Driver

@@ -10,18 +10,18 @@ from typing import Any
 import pyarrow as pa
 
 from rivermouth.errors import TableMissing
-from rivermouth.tables.cache.versions import read_pointer, write_pointer
 from rivermouth.tables.files import reading, short_name
 from rivermouth.tables.source import T, geometry_field
 from rivermouth.tables.sources.parquet import ParquetFiles
 from rivermouth.tables.sources.table import HTMLRepr
+from rivermouth.tables.versions import read_pointer, write_pointer
 
 WHERE = "snapshot"
 CURRENT = "CURRENT.json"
 
 
 @dataclass(frozen=True)
-class Published(HTMLRepr):
+class SnapshotTable(HTMLRepr):
     """The newest version that `rivermouth.snapshot` wrote under a path, looked up at each read."""
 
     path: str
@@ -72,7 +72,7 @@ class Published(HTMLRepr):
         return ParquetFiles(f"{self.path}/{about['version']}", tuple(about["srids"]))
 
 
-def announce(path: str, version: str, srids: Mapping[str, int]) -> None:
+def publish(path: str, version: str, srids: Mapping[str, int]) -> None:
     """Make `version` the newest; readers see the old name or the new one."""
     write_pointer(path, json.dumps({"version": version, "srids": dict(srids)}), CURRENT)
 

@@ -62,7 +62,11 @@ def earned(rows: int, late: int) -> dict[str, Any]:
         loads=[rows // 4] * 4,
         state={"rows": 40, "bytes": 4_000},
         watermark=BEGIN * 1_000_000,
-        gauges={"settled_coverage": even, "wanted": dict.fromkeys(even, 0.97), "slack": even},
+        gauges={
+            "settled_coverage": even,
+            "required_coverage": dict.fromkeys(even, 0.97),
+            "slack": even,
+        },
     )
 
 

@@ -88,11 +88,13 @@ def _of_operator(name: str, operator: Metrics) -> Iterator[_Found]:
         yield "warning", f"one of {len(loads)} partitions has {share}", todo
     yield from _of_table(operator["table"] or {}, operator["cache"] or {})
     gauges = operator["gauges"] or {}
-    coverage, wanted = (gauges.get(of, {}).get("mean") for of in ("settled_coverage", "wanted"))
-    if coverage and wanted and coverage < wanted - 0.02:
+    coverage, required = (
+        gauges.get(of, {}).get("mean") for of in ("settled_coverage", "required_coverage")
+    )
+    if coverage and required and coverage < required - 0.02:
         what = f"windows close with {100 * coverage:.1f} % of their rows"
         todo = "The buffer K is growing; if it lasts, delays have changed for good."
-        yield "notice", f"{what}, {100 * wanted:.1f} % are promised", todo
+        yield "notice", f"{what}, {100 * required:.1f} % are promised", todo
 
 
 def _of_table(table: Metrics, cache: Metrics) -> Iterator[_Found]:

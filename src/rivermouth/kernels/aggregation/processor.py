@@ -52,7 +52,7 @@ class AggregateProcessor:
         """The micro-batch's metrics: on time, late, future and rejected add up to the rows in.
 
         ``latency_us`` is summed over results: the largest event time seen less the window's end.
-        ``answers_checked`` have settled, ``answers_above`` of them had an error of eps or more,
+        ``results_checked`` have settled, ``results_above_eps`` of them had an error of eps or more,
         ``records_early`` of their ``records_checked`` records were there when they closed.
         """
         counts = dict.fromkeys(("rows_in", "rows_out", "on_time", "late", "future"), 0)
@@ -192,11 +192,11 @@ class AggregateProcessor:
             state.learn(found.stats)
             share = required_coverage(self._plan.summary, quality, state.stats)
             controller.settle(found.windows, share, newest, with_waits=waits is not None)
-            self._gauges["wanted"] = controller.required(share)
+            self._gauges["required_coverage"] = controller.required(share)
         self._gauges["settled_coverage"] = found.early / max(1, found.records)
         self._counts.update(
-            answers_checked=found.results,
-            answers_above=found.above,
+            results_checked=found.results,
+            results_above_eps=found.above,
             records_checked=found.records,
             records_early=found.early,
             **{f"above.{name}": count for name, count in found.above_by.items()},

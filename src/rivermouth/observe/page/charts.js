@@ -73,7 +73,7 @@ rivermouth.charts = (() => {
       id: "coverage", title: "Coverage of early answers", unit: format.percent, close: true,
       lines: [
         ["coverage", "a", (o) => o.gauges.settled_coverage],
-        ["promised", "b", (o) => o.gauges.wanted],
+        ["promised", "b", (o) => o.gauges.required_coverage],
       ],
     },
     {
@@ -86,8 +86,8 @@ rivermouth.charts = (() => {
     {
       id: "answers", title: "Early answers checked, per batch", unit: format.compact,
       lines: [
-        ["checked", "a", (o) => o.answers_checked],
-        ["error of eps or more", "b", (o) => o.answers_above],
+        ["checked", "a", (o) => o.results_checked],
+        ["error of eps or more", "b", (o) => o.results_above_eps],
       ],
     },
     {

@@ -35,7 +35,7 @@ rivermouth.format = (() => {
     if (/_us$/.test(name)) return seconds(value / 1e6);
     if (/seconds$|^age$|^slack$/.test(name)) return seconds(value);
     if (/bytes$/.test(name)) return bytes(value);
-    if (/ratio$|coverage|^wanted$/.test(name)) return percent(value);
+    if (/ratio$|coverage/.test(name)) return percent(value);
     return Number.isInteger(value) ? count(value) : ratio(value);
   }
 

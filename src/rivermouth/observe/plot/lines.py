@@ -98,7 +98,11 @@ def quality(run: Any, *, path: Place | None = None, title: str | None = None) ->
     figure = empty(where, _SIZE[0], _SIZE[1] * 1.6)
     above, beneath = figure.subplots(2, 1, sharex=True)
     times = _times(batches)
-    _add_lines(above, times, {"coverage": heard("settled_coverage"), "promised": heard("wanted")})
+    _add_lines(
+        above,
+        times,
+        {"coverage": heard("settled_coverage"), "promised": heard("required_coverage")},
+    )
     _finish(above, "share of records", title)
     _add_lines(beneath, times, {"K": heard("slack")})
     _finish(beneath, "seconds", None)

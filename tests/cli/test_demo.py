@@ -136,7 +136,7 @@ def test_earnings_are_the_charges_and_a_wrong_one_is_noticed(
     earnings = pq.read_table(demo[0] / "earnings.parquet")
     assert pc.sum(earnings["rides"]).as_py() == charges.num_rows
     assert pc.sum(earnings["earned"]).as_py() == pytest.approx(pc.sum(charges["fare"]).as_py())
-    assert set(earnings["answer"].to_pylist()) == {"exact"}
+    assert set(earnings["status"].to_pylist()) == {"exact"}
     assert is_exact(earnings, told)
     assert not is_exact(earnings.slice(1), told)
     earned = earnings.column_names.index("earned")

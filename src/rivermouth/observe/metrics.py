@@ -64,7 +64,7 @@ def metrics(query: StreamingQuery | Running) -> dict[str, Any]:
         state
             The state's rows and bytes in the newest batch, as Spark counts them; None without.
         corrections
-            Of an exact aggregation: how many corrections there were (`count`), how many `answers`
+            Of an exact aggregation: how many corrections there were (`count`), how many `results`
             they wrote (put right, or given first), and when the newest was made (`at`, in seconds
             since 1970, None before the first). None of any other query.
         operators
@@ -121,9 +121,9 @@ def summarise(log: Log, corrections: Sequence[dict[str, Any]] | None = None) -> 
     seconds = [batch["seconds"] for batch in recent]
     made = None
     if corrections is not None:
-        answers = sum(one["rows"] for one in corrections)
+        results = sum(one["rows"] for one in corrections)
         at = corrections[-1]["at"] if corrections else None
-        made = {"count": len(corrections), "answers": answers, "at": at}
+        made = {"count": len(corrections), "results": results, "at": at}
     return {
         "batches": totals.batches,
         "since_batch": totals.since if totals.batches else None,

@@ -99,7 +99,7 @@ def line(numbers: dict[str, Any]) -> str:
     if rate is not None:
         parts.append(f"{rate:,.0f} rows/s")
     if corrections := numbers.get("corrections"):
-        parts.append(f"{corrections['answers']:,} answers by corrections")
+        parts.append(f"{corrections['results']:,} results by corrections")
     several = len(numbers["operators"]) > 1
     for name, operator in numbers["operators"].items():
         parts += _operator(operator, f"{name}: " if several else "")

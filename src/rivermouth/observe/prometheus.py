@@ -113,7 +113,7 @@ def _samples(numbers: Metrics) -> Iterator[_Sample]:
         yield _counter(name, about, numbers[name])
     if made := numbers["corrections"]:
         yield _counter("corrections", "Corrections of an exact aggregation", made["count"])
-        yield _counter("corrected_answers", "Answers that corrections wrote", made["answers"])
+        yield _counter("corrected_results", "Results that corrections wrote", made["results"])
     for name, about in _QUERY_GAUGES.items():
         yield _Sample(name, about, numbers[name])
     for quantile, seconds in (numbers["latency"] or {}).items():

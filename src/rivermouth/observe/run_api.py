@@ -161,10 +161,10 @@ def briefly(batches: Sequence[Batch], names: Mapping[str, str]) -> list[dict[str
 
 
 def _growing(corrections: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """When each correction was made, and how many answers had been put right by then."""
+    """When each correction was made, and how many results had been put right by then."""
     together = accumulate(made["rows"] for made in corrections)
     return [
-        {"at": made["at"], "answers": made["rows"], "together": total}
+        {"at": made["at"], "results": made["rows"], "together": total}
         for made, total in zip(corrections, together, strict=True)
     ]
 

@@ -114,14 +114,14 @@ def test_exact_ends_exact_and_can_be_resumed(spark, events, truth, tmp_path):
     running = job(stream, tmp_path / "store").start(availableNow=True)
     assert running.awaitTermination()
     assert values(running.results()) == truth
-    ends = running.results().select("answer", "coverage").distinct().collect()
+    ends = running.results().select("status", "coverage").distinct().collect()
     assert list(map(tuple, ends)) == [("exact", 1.0)]
     assert 0 < running.promise()["coverage"] < 1
     made = running.corrections()
     assert made[-1].final
     assert sum(one.rows for one in made) > 0
     assert rm.metrics(running)["corrections"] == {
-        "count": len(made), "answers": sum(one.rows for one in made), "at": made[-1].at,
+        "count": len(made), "results": sum(one.rows for one in made), "at": made[-1].at,
     }  # fmt: skip
     running.stop()
     assert not running.isActive

@@ -37,7 +37,7 @@ rivermouth.charts = (() => {
       id: "corrections", title: "Answers by corrections", unit: format.compact,
       lines: [
         ["so far", "a", (c) => c.together],
-        ["this correction", "b", (c) => c.answers],
+        ["this correction", "b", (c) => c.results],
       ],
     },
   ];
@@ -70,7 +70,7 @@ rivermouth.charts = (() => {
     { id: "hits", title: "Found in the cache", unit: format.percent, lines: [["hits", "a", (o) => o.hit_ratio]] },
     { id: "age", title: "Age of the table", unit: format.seconds, lines: [["age", "a", (o) => o.age]] },
     {
-      id: "coverage", title: "Coverage of early answers", unit: format.percent, close: true,
+      id: "coverage", title: "Coverage of early results", unit: format.percent, close: true,
       lines: [
         ["coverage", "a", (o) => o.gauges.settled_coverage],
         ["promised", "b", (o) => o.gauges.required_coverage],
@@ -84,7 +84,7 @@ rivermouth.charts = (() => {
       ],
     },
     {
-      id: "answers", title: "Early answers checked, per batch", unit: format.compact,
+      id: "early_results", title: "Early results checked, per batch", unit: format.compact,
       lines: [
         ["checked", "a", (o) => o.results_checked],
         ["error of eps or more", "b", (o) => o.results_above_eps],
@@ -97,7 +97,7 @@ rivermouth.charts = (() => {
         ["left rows", "a", (o) => o.state?.left_rows],
         ["right rows", "b", (o) => o.state?.right_rows],
         ["records", "a", (o) => o.state?.entries],
-        ["answers unchecked", "b", (o) => o.state?.unchecked],
+        ["results unchecked", "b", (o) => o.state?.unchecked],
       ],
     },
   ];

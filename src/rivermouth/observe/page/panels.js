@@ -28,7 +28,7 @@ rivermouth.panels = (() => {
       ["late", "Late rows", format.count(late)],
       ["rejected", "Rejected", format.count(rejected)],
     ];
-    if (numbers.corrections) tiles.push(["corrections", "Corrections", format.count(numbers.corrections.answers)]);
+    if (numbers.corrections) tiles.push(["corrections", "Corrections", format.count(numbers.corrections.results)]);
     byId("tiles").replaceChildren(...tiles.map(([name, title, value]) =>
       element("div", { "data-name": name }, element("dt", {}, title), element("dd", {}, value))));
   }

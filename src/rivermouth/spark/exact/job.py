@@ -209,7 +209,7 @@ def exact(
     --------
     >>> job = rm.exact(events, s, store="/data/earnings")  # doctest: +SKIP
     >>> running = job.start(processingTime="1 second")  # doctest: +SKIP
-    >>> running.results().where("answer = 'early'").show()  # doctest: +SKIP
+    >>> running.results().where("status = 'early'").show()  # doctest: +SKIP
     """
     if not events.isStreaming:
         raise DefinitionError(

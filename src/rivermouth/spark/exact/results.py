@@ -23,7 +23,7 @@ from rivermouth.spark.exact.store import BACKUP, EMITTED, Store
 from rivermouth.spec.aggregates import Standard
 from rivermouth.spec.summaries import COVERAGE, KIND, RECORD, RECORDS, REVISION, Summary
 
-ANSWER, CHANGE = "answer", "change"
+STATUS, CHANGE = "status", "change"
 EARLY, EXACT = "early", "exact"
 ORDER = (EMITTED, REVISION)
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -114,7 +114,7 @@ class Results:
         # what the stream could only estimate is known now
         coverage = F.when(is_exact, 1.0).otherwise(F.col(COVERAGE)).alias(COVERAGE)
         columns = [coverage if name == COVERAGE else F.col(name) for name in self.columns]
-        return joined.select(*columns, F.when(is_exact, EXACT).otherwise(EARLY).alias(ANSWER))
+        return joined.select(*columns, F.when(is_exact, EXACT).otherwise(EARLY).alias(STATUS))
 
     def changes(self, after: int | None = None) -> DataFrame:
         """Inserts, updates and deletes in the order of `EMITTED` and revision."""

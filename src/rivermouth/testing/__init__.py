@@ -9,10 +9,12 @@ check_aggregator   whether an aggregate of one's own keeps the rules
 recompute          windows from scratch, slow and obvious
 disordered         a stream out of order, from a seed
 assert_same_rows   a multiset comparison whose failure can be read
-oracle             the joins, slow and obvious; those of two streams are in `testing.stream_joins`
+oracle             the joins, slow and obvious; those of two streams are in `testing.stream_joins`,
+                   moves and stays in `testing.trips`
 
-Two modules have data that needs no download, for demos, docs and benchmarks: `testing.city` the
-districts of a city that does not exist, `testing.taxis` the positions of its taxis.
+Three modules have data that needs no download, for demos, docs and benchmarks: `testing.city` the
+districts of a city that does not exist, `testing.taxis` the positions of its taxis,
+`testing.tracks` objects that drive, stop, fall silent and flap at borders.
 """
 
 from rivermouth.spark.runtime.session import local_session as session

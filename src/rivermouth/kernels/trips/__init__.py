@@ -1,0 +1,1 @@
+"""Moves and stays of objects: segmentation of their positions, paths, and the state of a stream."""

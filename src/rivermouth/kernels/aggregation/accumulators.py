@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from rivermouth.kernels.aggregation import exact_sums
 from rivermouth.kernels.aggregation.exact_sums import Limbs, Words
-from rivermouth.kernels.aggregation.groups import normalized
 from rivermouth.kernels.arrays import Floats, Ints
+from rivermouth.kernels.state.groups import normalized
 
 Partials = Mapping[str, Any]  # the columns of partial aggregates, by name
 

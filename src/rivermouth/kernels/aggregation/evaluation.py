@@ -15,12 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rivermouth.kernels.aggregation.control import SettledWindow
-from rivermouth.kernels.aggregation.groups import group, normalized
 from rivermouth.kernels.aggregation.multisets import Multisets
 from rivermouth.kernels.aggregation.panes import WindowGrid
 from rivermouth.kernels.aggregation.plan import PANE, WindowResults
 from rivermouth.kernels.aggregation.thresholds import WindowStats
 from rivermouth.kernels.arrays import Floats, Ints
+from rivermouth.kernels.state.groups import group, normalized
 from rivermouth.spec.aggregates import Standard
 from rivermouth.spec.slack import Quality
 

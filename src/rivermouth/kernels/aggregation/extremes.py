@@ -17,8 +17,8 @@ from rivermouth.kernels.aggregation.accumulators import (
     integers,
     non_null,
 )
-from rivermouth.kernels.aggregation.groups import normalized
 from rivermouth.kernels.arrays import Bools, Ints
+from rivermouth.kernels.state.groups import normalized
 
 
 @dataclass(frozen=True)

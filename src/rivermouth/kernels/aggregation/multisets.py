@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from rivermouth.kernels.aggregation.accumulators import Partials, Ranges, doubles_of, non_null
-from rivermouth.kernels.aggregation.groups import group, normalized
 from rivermouth.kernels.arrays import Floats, Ints
+from rivermouth.kernels.state.groups import group, normalized
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rivermouth.kernels.aggregation.groups import dense
 from rivermouth.kernels.arrays import Ints
+from rivermouth.kernels.state.groups import dense
 
 _MOST = 1 << 62
 

@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 
 from rivermouth.kernels.aggregation.accumulators import Accumulator, PowerSums, Ranges
-from rivermouth.kernels.aggregation.groups import group
 from rivermouth.kernels.aggregation.lowering import RECORDS, Lowering, lowering
 from rivermouth.kernels.aggregation.panes import (
     WindowGrid,
@@ -19,6 +18,7 @@ from rivermouth.kernels.aggregation.panes import (
     window_ranges,
 )
 from rivermouth.kernels.arrays import Ints
+from rivermouth.kernels.state.groups import group
 from rivermouth.spec import summaries as names
 from rivermouth.spec.aggregates import Standard
 from rivermouth.spec.summaries import Summary

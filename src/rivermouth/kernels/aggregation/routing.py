@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rivermouth.kernels.aggregation.groups import buckets
 from rivermouth.kernels.state.bucketing import REASON, Routed
+from rivermouth.kernels.state.groups import buckets
 from rivermouth.spec.summaries import Summary
 
 NULL_TIME, FUTURE = "null_time", "future"

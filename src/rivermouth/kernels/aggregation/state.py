@@ -10,8 +10,8 @@ from typing import Any
 from rivermouth.kernels.aggregation.control import SlackController
 from rivermouth.kernels.aggregation.evaluation import WINDOW
 from rivermouth.kernels.aggregation.plan import PANE, AggPlan, WindowResults
-from rivermouth.kernels.aggregation.segments import Segments
 from rivermouth.kernels.aggregation.thresholds import WindowStats
+from rivermouth.kernels.state.segments import Segments
 from rivermouth.spec.slack import Slack
 
 #: raised when what is kept in the state changes its meaning

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from rivermouth.kernels.aggregation.accumulators import Partials, non_null, range_sums
-from rivermouth.kernels.aggregation.groups import normalized
 from rivermouth.kernels.arrays import Ints
+from rivermouth.kernels.state.groups import normalized
 from rivermouth.spec.aggregates import Aggregator, State
 
 

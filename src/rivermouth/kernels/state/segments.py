@@ -59,6 +59,28 @@ class Segments:
     def __len__(self) -> int:
         return sum(segment["rows"] for segment in self._segments)
 
+    def attach(self, store: MutableMapping[str, bytes]) -> None:
+        """Use the store of another micro-batch, which holds the same state."""
+        self._store = store
+
+    @property
+    def next_number(self) -> int:
+        """The number that the next segment will have; numbers only grow."""
+        return self._next
+
+    def tables(self, since: int = 0) -> list[tuple[int, pa.Table]]:
+        """The segments from number `since` on, in the order in which they were written."""
+        chosen = (each for each in self._segments if each["number"] >= since)
+        return [(segment["number"], self._table(segment)) for segment in chosen]
+
+    def table(self, number: int) -> pa.Table:
+        """The rows of one segment."""
+        return self._table(next(each for each in self._segments if each["number"] == number))
+
+    def clear(self) -> None:
+        """Drop all segments."""
+        self._drop(list(self._segments))
+
     def append(self, table: pa.Table, level: int = 0) -> None:
         """Keep the rows of `table`."""
         if not table.num_rows:

@@ -1,0 +1,1 @@
+"""Positions of moving objects in event-time order, and what operators make of them."""

@@ -1,0 +1,47 @@
+"""What every operator on trajectories is defined by."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+#: the columns of rows that are no results, with ``late="rows"``
+KIND, RECORD, REASON = "kind", "record", "reason"
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """Positions of moving objects, and how long they are waited for.
+
+    Parameters
+    ----------
+    by
+        The columns that tell objects apart.
+    time
+        The column of event times, a timestamp in microseconds.
+    positions
+        The columns that the state keeps of a position: `by`, `time` as int64 in microseconds since
+        1970, and what the operator needs.
+    tie_break
+        Which of them order the positions of one object and time.
+    lateness
+        How much older than the newest position one may be, in microseconds.
+    output
+        The result's schema; with a column ``kind`` late and rejected positions are rows, too.
+    idle_timeout
+        Microseconds of wall clock without input after which nothing is waited for; None: never.
+    """
+
+    by: tuple[str, ...]
+    time: str
+    positions: pa.Schema
+    tie_break: tuple[str, ...]
+    lateness: int
+    output: pa.Schema
+    idle_timeout: int | None = None
+
+    @property
+    def late_rows(self) -> bool:
+        """Whether late and rejected positions are rows of the result."""
+        return KIND in self.output.names

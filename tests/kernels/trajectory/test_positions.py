@@ -141,11 +141,11 @@ def test_late_and_rejected_positions_can_be_rows():
     found += stream.feed(positions([(1, "a", 9, 4.0, 0.0)]))
     assert [(row["kind"], row["reason"]) for row in found] == [
         ("rejected", "null_time"), ("future", "future"), ("rejected", "null_key"),
-        ("rejected", "no_place"), ("late", None),
+        ("rejected", "invalid_geometry"), ("late", None),
     ]  # fmt: skip
     assert found[-1]["record"]["x"] == 4.0
     assert stream.counts == Counter(rows_in=6, rows_out=0, late=1, future=1)
-    assert stream.rejected == {"null_time": 1, "null_key": 1, "no_place": 1}
+    assert stream.rejected == {"null_time": 1, "null_key": 1, "invalid_geometry": 1}
 
 
 def test_idle_objects_leave_the_state():

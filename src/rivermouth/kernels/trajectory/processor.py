@@ -25,7 +25,7 @@ from rivermouth.kernels.keys.values import ints
 from rivermouth.kernels.state.bucketing import REASON as WHY
 from rivermouth.kernels.state.bucketing import Arrivals
 from rivermouth.kernels.state.groups import group
-from rivermouth.kernels.state.watermark import END, Watermarks
+from rivermouth.kernels.state.watermark import NO_MORE_INPUT, Watermarks
 from rivermouth.kernels.trajectory.objects import Objects
 from rivermouth.kernels.trajectory.positions import Positions, ordered
 from rivermouth.kernels.trajectory.query import KIND, REASON, RECORD, Trajectory
@@ -263,7 +263,7 @@ class TrajectoryProcessor:
         time = None if newest is None else newest - lateness
         state.watermarks = state.watermarks.advance([time], now=arrivals.now)
         reached = state.watermarks.lowest(idle_timeout=self._query.idle_timeout, now=arrivals.now)
-        if arrivals.last or reached == END:
+        if arrivals.last or reached == NO_MORE_INPUT:
             # nothing more is waited for; what comes yet must be newer than what was released
             (time,) = state.watermarks.times
             reached = None if time is None else time + lateness + 1
@@ -292,6 +292,6 @@ class TrajectoryProcessor:
         }
         store[_META] = json.dumps(meta).encode()
         self._gauges = {
-            "clock": None if state.watermark == BEGIN else state.watermark,
+            "watermark": None if state.watermark == BEGIN else state.watermark,
             "state": {"positions": len(state.positions), "objects": len(state.objects)},
         }

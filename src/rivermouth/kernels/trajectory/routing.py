@@ -16,7 +16,7 @@ from rivermouth.kernels.state.bucketing import REASON, Routed
 from rivermouth.kernels.state.groups import buckets
 from rivermouth.spec.conditions import Geometry
 
-NO_TIME, FUTURE, NO_PLACE, NO_KEY = "null_time", "future", "no_place", "null_key"
+NO_TIME, FUTURE, NO_PLACE, NO_KEY = "null_time", "future", "invalid_geometry", "null_key"
 #: a column of routed rows: false where a row repeats the position of the row before
 FIRST = "_first"
 
@@ -97,7 +97,7 @@ class PositionRouter:
 
     def _reject_reasons(self, batch: pa.RecordBatch, times: Ints, now: int) -> npt.NDArray[np.str_]:
         """Why each position cannot be used, "" where it can."""
-        reasons = np.full(batch.num_rows, "", dtype="U9")
+        reasons = np.full(batch.num_rows, "", dtype="U16")
         reasons[missing([batch.column(name) for name in self._by])] = NO_KEY
         reasons[~self._valid_places(batch)] = NO_PLACE
         reasons[times > now + self._max_future] = FUTURE

@@ -1,0 +1,1 @@
+"""Fences: what moving objects do with respect to a table's shapes."""

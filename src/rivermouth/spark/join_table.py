@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
-import shutil
-import tempfile
-import uuid
-from pathlib import Path
 from typing import Literal
 
 import pyarrow as pa
@@ -23,6 +18,7 @@ from rivermouth.spark.engines.workers import (
     join_incremental,
     probe_fields,
 )
+from rivermouth.spark.runtime.folders import SNAPSHOTS, shared_folder
 from rivermouth.spark.validation.join_table import WHERE, How, Join, check
 from rivermouth.spark.validation.names import Suffixes
 from rivermouth.spark.validation.relation import Columns
@@ -30,7 +26,6 @@ from rivermouth.spec.caches import Cache, External, Full, Incremental
 from rivermouth.spec.conditions import Condition
 from rivermouth.spec.identity import digest, identity
 from rivermouth.spec.routing import ByHash, ByHotspot, Routing
-from rivermouth.tables.files import located
 from rivermouth.tables.source import Queryable, Source
 from rivermouth.tables.sources.frame import FrameTable
 
@@ -158,7 +153,9 @@ def _routed(
         return partitions
     path = routing.path or (cache.path if isinstance(cache, Full) else None)
     name = digest(identity(table=join.source.identity, on=join.on, partitions=partitions))
-    folder = _shared_folder(events, path, "routing=rm.by_hotspot(path='/shared/routing')")
+    folder = shared_folder(
+        events, path, where=WHERE, example="routing=rm.by_hotspot(path='/shared/routing')"
+    )
     return Hotspots(routing, partitions, f"{folder}/routing-{name}")
 
 
@@ -234,20 +231,4 @@ def _external(events: DataFrame, join: Join, plan: Plan | None, routed: Partitio
 
 
 def _folder(events: DataFrame, cache: Full) -> str:
-    return _shared_folder(events, cache.path, "cache=rm.full(path='/shared/snapshots')")
-
-
-def _shared_folder(events: DataFrame, path: str | None, example: str) -> str:
-    """Where files go: the user's folder, or a temporary one where all workers are on this host."""
-    if path is not None:
-        return located(path)
-    master = events.sparkSession.conf.get("spark.master", "")
-    if not str(master).startswith("local"):
-        raise DefinitionError(
-            WHERE,
-            f"no folder is given, and the workers of {master!r} may be on several hosts",
-            todo=f"Give one that all of them reach, as in {example}.",
-        )
-    folder = Path(tempfile.gettempdir()) / f"rivermouth-{uuid.uuid4().hex}"
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return str(folder)
+    return shared_folder(events, cache.path, where=WHERE, example=SNAPSHOTS)

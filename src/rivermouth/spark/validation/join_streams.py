@@ -21,6 +21,7 @@ from rivermouth.spark.validation.relation import (
     check_comparable,
     check_option,
     check_spatial,
+    watermark_delay,
 )
 from rivermouth.spec.conditions import (
     Condition,
@@ -39,7 +40,6 @@ Late = Literal["count", "rows"]
 Times = str | tuple[str, str]
 Lateness = Duration | tuple[Duration, Duration] | None
 
-_DELAY = "spark.watermarkDelayMs"
 _SIDES = ("the left side", "the right side")
 _NESTED = (t.ArrayType, t.MapType, t.StructType, t.GeometryType)
 
@@ -238,7 +238,9 @@ def _lateness(
 ) -> tuple[int, int]:
     """How much older than its side's newest row a row of either side may be, in microseconds."""
     if lateness is None:
-        return (_delay(sides[0], times[0]), _delay(sides[1], times[1])) if is_streaming else (0, 0)
+        if not is_streaming:
+            return 0, 0
+        return watermark_delay(sides[0], times[0]), watermark_delay(sides[1], times[1])
     where = f"{sides[0].where}(lateness=)"
     both = lateness if isinstance(lateness, tuple) else (lateness, lateness)
     found = tuple(microseconds(one, where=where) for one in both)
@@ -247,16 +249,3 @@ def _lateness(
             where, f"{lateness!r} is not a lateness", todo="Give a length of time, or two of them."
         )
     return found[0], found[1]
-
-
-def _delay(side: Relation, time: str) -> int:
-    """The delay of a frame's own watermark, in microseconds."""
-    delay = side.schema[time].metadata.get(_DELAY)
-    if delay is None:
-        raise DefinitionError(
-            side.where,
-            "how late rows may be is not defined",
-            there=f"{side.name}'s {time!r} has no watermark to take it from",
-            todo='Give lateness="1 minute" or the like; 0 seconds where rows come in order.',
-        )
-    return int(delay) * 1000

@@ -18,6 +18,8 @@ Columns = Sequence[str] | Mapping[str, str] | None
 #: (name in the result, name there)
 Brought = tuple[tuple[str, str], ...]
 
+_DELAY = "spark.watermarkDelayMs"
+
 
 @dataclass(frozen=True)
 class Relation:
@@ -134,3 +136,16 @@ def check_option(where: str, name: str, value: object, options: Sequence[str]) -
     """An argument that takes one of a few texts."""
     if value not in options:
         raise DefinitionError(where, f"{name} is {value!r}", todo=f"Use one of {list(options)}.")
+
+
+def watermark_delay(side: Relation, time: str) -> int:
+    """The delay of a frame's own watermark, in microseconds."""
+    delay = side.schema[time].metadata.get(_DELAY)
+    if delay is None:
+        raise DefinitionError(
+            side.where,
+            "how late rows may be is not defined",
+            there=f"{side.name}'s {time!r} has no watermark to take it from",
+            todo='Give lateness="1 minute" or the like; 0 seconds where rows come in order.',
+        )
+    return int(delay) * 1000

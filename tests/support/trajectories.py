@@ -52,8 +52,9 @@ def cut(random, batch, parts):
 class Buckets:
     """The buckets of an operator, fed batch by batch."""
 
-    def __init__(self, query, fold, buckets=1, *, now=NOW, max_future=0, router=None):
+    def __init__(self, query, fold, buckets=1, *, now=NOW, max_future=0, router=None, log=None):
         self.query, self.fold, self.count, self.now = query, fold, buckets, now
+        self.log = log
         self.router = router or (
             lambda: PositionRouter(
                 query.by, query.time, rm.point("x", "y"), SCHEMA, buckets, max_future
@@ -73,7 +74,7 @@ class Buckets:
                 inbox[bucket].append(message)
         rows = []
         for bucket, messages in enumerate(inbox):
-            processor = TrajectoryProcessor(self.query, self.fold(), bucket)
+            processor = TrajectoryProcessor(self.query, self.fold(), bucket, self.log)
             found = arrivals(messages, sides=1, now=self.now, last=last)
             cache = {} if forget else self.caches[bucket]
             for table in processor.process(self.stores[bucket], found, cache):

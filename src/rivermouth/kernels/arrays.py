@@ -1,4 +1,4 @@
-"""The arrays that kernels take and give, and a counting sort of small numbers."""
+"""The arrays that kernels take and give, a counting sort of small numbers, and runs of numbers."""
 
 from __future__ import annotations
 
@@ -36,3 +36,16 @@ def stable_order(values: npt.NDArray[np.integer], bound: int) -> tuple[Ints, Int
         order[at[values[k]]] = k
         at[values[k]] += 1
     return order, start
+
+
+def ranges(first: Ints, end: Ints) -> tuple[Ints, Ints]:
+    """The numbers from each `first` to before its `end`, and where each run of them starts.
+
+    Examples
+    --------
+    >>> ranges(np.array([3, 9]), np.array([5, 10]))
+    (array([3, 4, 9]), array([0, 2, 3]))
+    """
+    start = np.concatenate([[0], np.cumsum(end - first)])
+    shift = np.repeat(first - start[:-1], end - first)
+    return np.arange(start[-1]) + shift, start

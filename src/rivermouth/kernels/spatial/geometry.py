@@ -74,16 +74,21 @@ class Geometries:
         Longitudes are taken modulo 360 degrees into [-180, 180), 0 at the poles, without rounding:
         one point has one pair of coordinates, however it was written.
         """
-        column, counts = self, dict(self.reject_counts)
-        if self.x is None:
-            is_point = shapely.get_type_id(self.shapes) == _POINT_TYPE
-            counts |= _counts(not_a_point=self.valid & ~is_point)
-            points = _masked(self.shapes, is_point)
-            column = Geometries(self.valid & is_point, shapely.get_x(points), shapely.get_y(points))
+        column = self.only_points()
         lon, lat = column.xy
         valid = column.valid & (np.abs(lat) <= 90.0)
-        counts |= _counts(out_of_range=column.valid & ~valid)
+        counts = column.reject_counts | _counts(out_of_range=column.valid & ~valid)
         return Geometries(valid, _one_longitude(lon, lat, valid), lat, None, counts)
+
+    def only_points(self) -> Geometries:
+        """The points by their coordinates; other geometries are not valid."""
+        if self.x is not None:
+            return self
+        is_point = shapely.get_type_id(self.shapes) == _POINT_TYPE
+        counts = self.reject_counts | _counts(not_a_point=self.valid & ~is_point)
+        points = _masked(self.shapes, is_point)
+        x, y = shapely.get_x(points), shapely.get_y(points)
+        return Geometries(self.valid & is_point, x, y, None, counts)
 
 
 def _masked(shapes: Shapes, keep: Bools) -> Shapes:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -26,7 +26,7 @@ from rivermouth.kernels.state.bucketing import REASON as WHY
 from rivermouth.kernels.state.bucketing import Arrivals
 from rivermouth.kernels.state.groups import group
 from rivermouth.kernels.state.watermark import NO_MORE_INPUT, Watermarks
-from rivermouth.kernels.trajectory.objects import Objects
+from rivermouth.kernels.trajectory.objects import NEVER, Objects
 from rivermouth.kernels.trajectory.positions import Positions, ordered
 from rivermouth.kernels.trajectory.query import KIND, REASON, RECORD, Trajectory
 from rivermouth.kernels.trajectory.routing import FIRST, FUTURE
@@ -57,6 +57,12 @@ class Released:
         Which objects carry a row.
     watermark
         Every position older than this has been released, now or before.
+    slots
+        The number by which each object is known while it is in the state.
+    is_last
+        Whether nothing more is waited for.
+    log
+        What the operator keeps besides the rows of objects; None where it keeps nothing.
     """
 
     objects: pa.Table
@@ -65,6 +71,9 @@ class Released:
     carry: pa.Table
     known: Bools
     watermark: int
+    slots: Ints
+    is_last: bool
+    log: Any = None
 
 
 @dataclass(frozen=True)
@@ -107,6 +116,26 @@ class Fold(Protocol):
         ...
 
 
+class Log(Protocol):
+    """What an operator keeps in a bucket's state besides a row per object."""
+
+    def kept(self) -> dict[str, Any]:
+        """What is there, as JSON for the state."""
+        ...
+
+    def attach(self, store: MutableMapping[str, bytes]) -> None:
+        """Use the store of another micro-batch, which holds the same state."""
+        ...
+
+    def sizes(self) -> dict[str, int]:
+        """What it adds to the sizes of the state."""
+        ...
+
+
+#: creates a log over a store, given what its `kept` returned when the state was last written
+MakeLog = Callable[[MutableMapping[str, bytes], dict[str, Any] | None], Log]
+
+
 @dataclass
 class BucketState:
     """What a bucket keeps between micro-batches.
@@ -119,12 +148,15 @@ class BucketState:
         The time before which all positions are late: those before it have been released.
     positions, objects
         The positions that wait, and the rows of the objects.
+    log
+        What the operator keeps besides; None where it keeps nothing.
     """
 
     watermarks: Watermarks
     watermark: int
     positions: Positions
     objects: Objects
+    log: Log | None = None
 
 
 class TrajectoryProcessor:
@@ -138,10 +170,15 @@ class TrajectoryProcessor:
         What it makes of the positions.
     bucket
         The number of the bucket.
+    log
+        Creates what the fold keeps besides a row per object; None: it keeps nothing.
     """
 
-    def __init__(self, query: Trajectory, fold: Fold, bucket: int) -> None:
-        self._query, self._fold, self._bucket = query, fold, bucket
+    def __init__(
+        self, query: Trajectory, fold: Fold, bucket: int, log: MakeLog | None = None
+    ) -> None:
+        self._query, self._fold, self._bucket, self._log = query, fold, bucket, log
+        self._is_last = False
         self._counts: Counter[str] = Counter(rows_in=0, rows_out=0, late=0, future=0)
         self._reasons: Counter[str] = Counter()
         self._gauges: dict[str, Any] = {}
@@ -153,6 +190,8 @@ class TrajectoryProcessor:
         state: BucketState = cache.pop(_CACHED, None) or self._restored(store)
         state.positions.attach(store)
         state.objects.attach(store)
+        if state.log is not None:
+            state.log.attach(store)
         yield from self._rejected(arrivals)
         if arrivals.sides[0]:
             yield from self._admit(state, pa.concat_tables(arrivals.sides[0]).combine_chunks())
@@ -229,7 +268,7 @@ class TrajectoryProcessor:
         if count:
             columns = dict(zip(folded.results.column_names, folded.results.columns, strict=True))
             kind = {KIND: pa.repeat("row", count)} if self._query.late_rows else {}
-            yield self._table(columns | kind)
+            yield self._table(kind | columns)
 
     def _gathered(self, state: BucketState, rows: pa.Table | None) -> tuple[Ints, Released]:
         """The objects to fold: those that have moved, then those that only are due."""
@@ -238,7 +277,9 @@ class TrajectoryProcessor:
         groups = group([rows.column(name) for name in by], rows.num_rows)
         moved = rows.select(by).take(pa.array(groups.first))
         slots = state.objects.slots(moved)
-        due = np.setdiff1d(state.objects.due(state.watermark), slots, assume_unique=True)
+        closes = query.closes and self._is_last
+        due = state.objects.due(NEVER + 1 if closes else state.watermark)
+        due = np.setdiff1d(due, slots, assume_unique=True)
         slots = np.concatenate([slots, due])
         rows, order = ordered(rows, groups.code, time=query.time, tie_break=query.tie_break)
         found, known = state.objects.rows(slots)
@@ -253,6 +294,9 @@ class TrajectoryProcessor:
             carry.take(pa.array(np.cumsum(known) - 1, mask=~known)),
             known,
             state.watermark,
+            slots,
+            self._is_last,
+            state.log,
         )
 
     # -- the watermark and the state
@@ -263,7 +307,8 @@ class TrajectoryProcessor:
         time = None if newest is None else newest - lateness
         state.watermarks = state.watermarks.advance([time], now=arrivals.now)
         reached = state.watermarks.lowest(idle_timeout=self._query.idle_timeout, now=arrivals.now)
-        if arrivals.last or reached == NO_MORE_INPUT:
+        self._is_last = arrivals.last or reached == NO_MORE_INPUT
+        if self._is_last:
             # nothing more is waited for; what comes yet must be newer than what was released
             (time,) = state.watermarks.times
             reached = None if time is None else time + lateness + 1
@@ -280,6 +325,7 @@ class TrajectoryProcessor:
             meta.get("watermark", BEGIN),
             Positions(store, query.time, meta.get("positions")),
             Objects(store, query.by, self._fold.carry, meta.get("objects")),
+            None if self._log is None else self._log(store, meta.get("log")),
         )
 
     def _save(self, store: MutableMapping[str, bytes], state: BucketState) -> None:
@@ -289,9 +335,14 @@ class TrajectoryProcessor:
             "watermark": state.watermark,
             "positions": state.positions.kept(),
             "objects": state.objects.kept(),
+            **({} if state.log is None else {"log": state.log.kept()}),
         }
         store[_META] = json.dumps(meta).encode()
         self._gauges = {
             "watermark": None if state.watermark == BEGIN else state.watermark,
-            "state": {"positions": len(state.positions), "objects": len(state.objects)},
+            "state": {
+                "positions": len(state.positions),
+                "objects": len(state.objects),
+                **({} if state.log is None else state.log.sizes()),
+            },
         }

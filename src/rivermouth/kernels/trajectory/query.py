@@ -28,9 +28,11 @@ class Trajectory:
     lateness
         How much older than the newest position one may be, in microseconds.
     output
-        The result's schema; with a column ``kind`` late and rejected positions are rows, too.
+        The result's schema; with a column ``record`` late and rejected positions are rows, too.
     idle_timeout
         Microseconds of wall clock without input after which nothing is waited for; None: never.
+    closes
+        Whether all objects are folded once more when nothing is waited for any longer.
     """
 
     by: tuple[str, ...]
@@ -40,8 +42,9 @@ class Trajectory:
     lateness: int
     output: pa.Schema
     idle_timeout: int | None = None
+    closes: bool = False
 
     @property
     def late_rows(self) -> bool:
         """Whether late and rejected positions are rows of the result."""
-        return KIND in self.output.names
+        return RECORD in self.output.names

@@ -45,6 +45,8 @@ class PositionRouter:
         The SRID that places must have, 0 for any.
     on_sphere
         Whether places must be points of the sphere, in degrees.
+    only_points
+        Whether places must be points.
     enrich
         What is sent instead of the positions themselves, where it is not they.
     """
@@ -60,11 +62,12 @@ class PositionRouter:
         *,
         srid: int = 0,
         on_sphere: bool = False,
+        only_points: bool = False,
         enrich: Enrich | None = None,
     ) -> None:
         self._by, self._time, self._place, self._schema = by, time, place, schema
         self._count, self._max_future, self._enrich = count, max_future, enrich
-        self._srid, self._on_sphere = srid, on_sphere
+        self._srid, self._on_sphere, self._only_points = srid, on_sphere, only_points
 
     def note(self) -> dict[str, Any] | None:
         """Buckets need to know nothing of a task."""
@@ -107,4 +110,8 @@ class PositionRouter:
     def _valid_places(self, batch: pa.RecordBatch) -> Bools:
         columns = dict(zip(batch.schema.names, batch.columns, strict=True))
         places: Geometries = geometries_of(columns, self._place, srid=self._srid)
-        return (places.on_sphere() if self._on_sphere else places).valid
+        if self._on_sphere:
+            places = places.on_sphere()
+        elif self._only_points:
+            places = places.only_points()
+        return places.valid

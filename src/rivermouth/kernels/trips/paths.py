@@ -13,6 +13,17 @@ _POINT, _LINE = 1, 2  # WKB's type ids
 _HEAD, _XY = 9, 16  # bytes before the coordinates of a line, and of a pair of coordinates
 
 
+@numba.njit(cache=True)
+def located(start: Ints, time: Ints, objects: Ints, at: Ints) -> Ints:
+    """Where the position of each object at a time is; object i's begin at ``start[i]``."""
+    found = np.empty(len(at), np.int64)
+    for row in range(len(at)):
+        first = start[objects[row]]
+        of_object = time[first : start[objects[row] + 1]]
+        found[row] = first + np.searchsorted(of_object, at[row])
+    return found
+
+
 def lengths(first: Ints, end: Ints, x: Floats, y: Floats, *, on_sphere: bool) -> Floats:
     """The lengths of paths through the positions from each `first` to before its `end`.
 

@@ -23,13 +23,13 @@ what is before the anchor is never looked at again.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
 import numpy.typing as npt
 
-from rivermouth.kernels.arrays import Bools, Floats, Ints
+from rivermouth.kernels.arrays import Bools, Floats, Ints, ranges
 from rivermouth.kernels.spatial.distance import (
     distance,
     inner_bound,
@@ -125,7 +125,7 @@ class Carry(NamedTuple):
 
     def take(self, objects: Ints) -> Carry:
         """What is known of these objects."""
-        rows, start = _ranges(self.window.start[objects], self.window.start[objects + 1])
+        rows, start = ranges(self.window.start[objects], self.window.start[objects + 1])
         window = self.window.take(start, rows)
         return Carry(self.begin[objects], self.after_stay[objects], self.is_stay[objects], window)
 
@@ -137,6 +137,10 @@ class Rows(NamedTuple):
     kind: npt.NDArray[np.int8]
     begin: Ints
     end: Ints
+
+    def take(self, rows: Ints) -> Rows:
+        """These rows."""
+        return Rows(self.object[rows], self.kind[rows], self.begin[rows], self.end[rows])
 
 
 def segment(how: Segmentation, carry: Carry, new: Tracks) -> tuple[Rows, Carry]:
@@ -170,7 +174,7 @@ def segment(how: Segmentation, carry: Carry, new: Tracks) -> tuple[Rows, Carry]:
     >>> [(KINDS[kind], int(begin), int(end)) for _, kind, begin, end in zip(*finish(carry))]
     [('move', 9, 11)]
     """
-    whole, seen = _appended(carry.window, new)
+    whole, seen = appended(carry.window, new)
     xy = np.column_stack([whole.x, whole.y])
     place = unit_vectors(whole.x, whole.y) if how.on_sphere and how.radius is not None else xy
     begin, after_stay, is_stay = carry.begin.copy(), carry.after_stay.copy(), carry.is_stay.copy()
@@ -192,25 +196,26 @@ def finish(carry: Carry) -> Rows:
     return Rows(rows, kind[rows], carry.begin[rows], last[rows])
 
 
-def _appended(window: Tracks, new: Tracks) -> tuple[Tracks, Ints]:
-    """Each object's window and its new positions behind it, and where those begin."""
-    before, count = np.diff(window.start), np.diff(new.start)
-    start = np.concatenate([[0], np.cumsum(before + count)])
+def appended(old: Tracks, new: Tracks) -> tuple[Tracks, Ints]:
+    """Each object's positions of both, the old ones first, and where the new ones begin."""
+    before = np.diff(old.start)
+    start = old.start + new.start
     seen = start[:-1] + before
-    old, _ = _ranges(start[:-1], seen)
-    added, _ = _ranges(seen, start[1:])
-    parts = []
-    for one, other in zip(window[1:], new[1:], strict=True):
-        part = np.empty(start[-1], one.dtype)
-        part[old], part[added] = one, other
-        parts.append(part)
-    return Tracks(start, *parts), seen
+    at_old, _ = ranges(start[:-1], seen)
+    at_new, _ = ranges(seen, start[1:])
+
+    def both(one: npt.NDArray[Any], other: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        whole = np.empty(start[-1], one.dtype)
+        whole[at_old], whole[at_new] = one, other
+        return whole
+
+    return Tracks(start, both(old.time, new.time), both(old.x, new.x), both(old.y, new.y)), seen
 
 
 def _window(whole: Tracks, anchor: Ints, is_stay: Bools) -> Tracks:
     """What must be kept of the positions: from the anchor on; of a stay the anchor and the last."""
     end = whole.start[1:]
-    rows, start = _ranges(anchor, end)
+    rows, start = ranges(anchor, end)
     if is_stay.any():
         inner = np.repeat(is_stay, np.diff(start))
         inner[start[:-1][is_stay]] = inner[start[1:][is_stay] - 1] = False
@@ -218,19 +223,6 @@ def _window(whole: Tracks, anchor: Ints, is_stay: Bools) -> Tracks:
         kept = np.where(is_stay, 2, end - anchor)
         start = np.concatenate([[0], np.cumsum(kept)])
     return whole.take(start, rows)
-
-
-def _ranges(first: Ints, end: Ints) -> tuple[Ints, Ints]:
-    """The numbers from each `first` to before its `end`, and where each run of them starts.
-
-    Examples
-    --------
-    >>> _ranges(np.array([3, 9]), np.array([5, 10]))
-    (array([3, 4, 9]), array([0, 2, 3]))
-    """
-    start = np.concatenate([[0], np.cumsum(end - first)])
-    shift = np.repeat(first - start[:-1], end - first)
-    return np.arange(start[-1]) + shift, start
 
 
 @numba.njit(cache=True, inline="always")

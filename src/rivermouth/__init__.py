@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rivermouth.spark.aggregate import aggregate, rejected
     from rivermouth.spark.correct import correct
     from rivermouth.spark.exact.job import exact
+    from rivermouth.spark.fence_events import fence_events
     from rivermouth.spark.join_streams import join_interval, join_window
     from rivermouth.spark.join_table import join_table
     from rivermouth.spark.snapshot import snapshot
@@ -66,6 +67,7 @@ _HOMES = {
     **dict.fromkeys(("aggregate", "rejected"), "rivermouth.spark.aggregate"),
     "correct": "rivermouth.spark.correct",
     "exact": "rivermouth.spark.exact.job",
+    "fence_events": "rivermouth.spark.fence_events",
     "grid": "rivermouth.spec.grids",
     **dict.fromkeys(("join_interval", "join_window"), "rivermouth.spark.join_streams"),
     "join_table": "rivermouth.spark.join_table",
@@ -121,6 +123,7 @@ __all__ = [
     "errors",
     "exact",
     "external",
+    "fence_events",
     "fixed",
     "full",
     "grid",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
+import json
 from collections import Counter
 
 import numpy as np
@@ -81,7 +82,7 @@ class Buckets:
                 assert table.schema == self.query.output
                 rows += table.to_pylist()
             self.caches[bucket] = cache
-            report = processor.report()
+            report = json.loads(json.dumps(processor.report()))
             self.reports.append(report)
             self.counts.update({k: n for k, n in report["counts"].items() if k in _COUNTED})
             self.rejected.update(report["rejected"])

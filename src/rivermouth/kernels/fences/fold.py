@@ -241,7 +241,7 @@ class FenceFold:
     def _results(self, objects: pa.Table, pools: _Pools, events: Ints) -> pa.Table:
         query, output = self._query, self._query.trajectory.output
         who, event, time, place, fence, since, until, reason = np.ascontiguousarray(events.T)
-        self._events.update({EVENTS[k]: n for k, n in enumerate(np.bincount(event)) if n})
+        self._events.update({EVENTS[k]: n for k, n in enumerate(np.bincount(event).tolist()) if n})
         dtype, none = output.field(query.trajectory.time).type, since == NONE
         taken = objects.take(pa.array(who))
         at = pools.places.take(pa.array(place))

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rivermouth.spark.join_streams import join_interval, join_window
     from rivermouth.spark.join_table import join_table
     from rivermouth.spark.snapshot import snapshot
+    from rivermouth.spark.trips import trips
     from rivermouth.spec.aggregates import (
         count,
         count_distinct,
@@ -73,6 +74,7 @@ _HOMES = {
     "join_table": "rivermouth.spark.join_table",
     "metrics": "rivermouth.observe.metrics",
     "snapshot": "rivermouth.spark.snapshot",
+    "trips": "rivermouth.spark.trips",
     "watch": "rivermouth.observe.watch",
     **dict.fromkeys(("external", "full", "incremental"), "rivermouth.spec.caches"),
     **dict.fromkeys(
@@ -155,6 +157,7 @@ __all__ = [
     "tables",
     "testing",
     "touches",
+    "trips",
     "tumbling",
     "var",
     "watch",

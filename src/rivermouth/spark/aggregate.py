@@ -11,10 +11,9 @@ from pyspark.sql import types as t
 
 from rivermouth.errors import ColumnError, DefinitionError, missing_column
 from rivermouth.kernels.aggregation.plan import AggPlan
-from rivermouth.kernels.aggregation.processor import ROW, AggregateProcessor
+from rivermouth.kernels.aggregation.processor import FUTURE, LATE, REJECTED, AggregateProcessor
 from rivermouth.kernels.aggregation.routing import AggregateRouter
 from rivermouth.kernels.aggregation.state import FORMAT
-from rivermouth.kernels.fences.query import SECONDS
 from rivermouth.spark import types
 from rivermouth.spark.engines.stateful import Input, Operator, bucket_count, future_limit, run
 from rivermouth.spec import summaries as names
@@ -114,8 +113,8 @@ def aggregate(
 def rejected(frame: DataFrame) -> DataFrame:
     """The records that are not in a result, or not in all of it: those of ``late="rows"``.
 
-    Of `aggregate` and `fence_events`: ``kind`` ("late", "future" or "rejected") and the record's
-    own columns. Of `join_window` and `join_interval`: the rows whose ``kind`` is not "row".
+    Of `aggregate`, `fence_events` and `trips`: ``kind`` ("late", "future" or "rejected") and the
+    record's own columns. Of `join_window` and `join_interval`: the rows of these kinds.
     """
     if names.KIND not in frame.columns:
         raise ColumnError(
@@ -124,8 +123,8 @@ def rejected(frame: DataFrame) -> DataFrame:
             there=f"its columns are {frame.columns}",
             todo='Ask the operator for late="rows".',
         )
-    rows = frame.where(F.col(names.KIND) != ROW)
-    if names.RECORD in frame.columns and {names.REVISION, SECONDS} & set(frame.columns):
+    rows = frame.where(F.col(names.KIND).isin(LATE, FUTURE, REJECTED))
+    if {names.RECORD, names.REASON} <= set(frame.columns):
         return rows.select(names.KIND, f"{names.RECORD}.*")
     return rows
 

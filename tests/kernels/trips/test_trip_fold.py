@@ -249,4 +249,4 @@ def test_counts():
     found = made.feed(positions(rows), last=True)
     assert found == []  # 6 long, and 10 were asked for
     counts = made.reports[-1]["counts"]
-    assert (counts["same_time"], counts["too_short"], counts["move"]) == (1, 1, 0)
+    assert (counts["same_time"], counts["too_short"], counts["moves"]) == (1, 1, 0)

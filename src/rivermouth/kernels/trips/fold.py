@@ -46,6 +46,7 @@ _CARRY = pa.schema(
         ("y", pa.list_(pa.float64())),
     ]
 )
+_COUNTS = tuple(f"{kind}s" for kind in KINDS)
 _BYTES = 1 << 30  # of paths in one array, about
 
 
@@ -134,7 +135,7 @@ class TripFold:
 
     def counts(self) -> dict[str, int]:
         """The rows by kind, those that were too short, and positions of one time."""
-        return dict.fromkeys((*KINDS, "too_short", "same_time"), 0) | self._counts
+        return dict.fromkeys((*_COUNTS, "too_short", "same_time"), 0) | self._counts
 
     def fold(self, released: Released) -> Folded:
         """The rows that end, and the positions of those that do not."""
@@ -174,7 +175,7 @@ class TripFold:
         rows, length = rows.take(np.flatnonzero(is_row)), length[is_row]
         first, end = first[is_row], end[is_row]
         for kind, count in enumerate(np.bincount(rows.kind, minlength=len(KINDS)).tolist()):
-            self._counts[KINDS[kind]] += count
+            self._counts[_COUNTS[kind]] += count
         objects = released.objects.select(list(trips.by)).take(pa.array(rows.object))
         kinds = pa.DictionaryArray.from_arrays(pa.array(rows.kind), pa.array(KINDS))
         columns: dict[str, Any] = {

@@ -108,10 +108,24 @@ def job(stream, store, **more):
     return rm.exact(stream, summary(), store=store, **settings)
 
 
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"buckets": 0}, "buckets is 0"),
+        ({"max_future": "soon"}, "aggregate.max_future="),
+        ({"idle_timeout": "-1 second"}, "aggregate.idle_timeout="),
+    ],
+)
+def test_what_aggregate_is_given_is_checked_at_definition(setting, message, events, tmp_path):
+    stream = rm.testing.replay(events, cuts=2)
+    with pytest.raises(rm.errors.DefinitionError, match=message):
+        job(stream, tmp_path, **setting)
+
+
 def test_exact_ends_exact_and_can_be_resumed(spark, events, truth, tmp_path):
     folder = tmp_path / "events"
     stream = rm.testing.replay(events, cuts=50, path=folder)
-    running = job(stream, tmp_path / "store").start(availableNow=True)
+    running = job(stream, tmp_path / "store", buckets=3).start(availableNow=True)
     assert running.awaitTermination()
     assert values(running.results()) == truth
     ends = running.results().select("status", "coverage").distinct().collect()
@@ -128,7 +142,7 @@ def test_exact_ends_exact_and_can_be_resumed(spark, events, truth, tmp_path):
     assert running.corrections() == made, "what is finished is finished"
     more = spark.createDataFrame(records(30, seed=2), SCHEMA).coalesce(1)
     more.write.mode("append").parquet(str(folder))
-    again = job(stream, tmp_path / "store").start(availableNow=True)
+    again = job(stream, tmp_path / "store", buckets=3).start(availableNow=True)
     again.awaitTermination()
     assert values(again.results()) == values(rm.aggregate(events.unionByName(more), summary()))
 

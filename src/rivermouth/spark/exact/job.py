@@ -176,6 +176,9 @@ def exact(
     wait: Duration = "1 minute",
     history: History | None = None,
     sink: Any = None,
+    max_future: Duration = "1 hour",
+    idle_timeout: Duration | None = None,
+    buckets: int | None = None,
 ) -> Exact:
     """Aggregate a stream: early results soon, corrections until all are exact.
 
@@ -204,6 +207,8 @@ def exact(
         Where the results go besides: a table of ``rm.tables.postgres``, which is created if it does
         not exist and upserted by key; or a function of a frame of changes (see ``changelog``),
         which may get the newest changes twice after a crash.
+    max_future, idle_timeout, buckets
+        As in `aggregate`.
 
     Examples
     --------
@@ -218,7 +223,10 @@ def exact(
             todo="Use rm.aggregate(events, summary).",
         )
     slack = quality() if slack is None else slack
-    log = aggregate(events, summary, slack=slack, late="rows")
+    log = aggregate(
+        events, summary, slack=slack, late="rows",
+        max_future=max_future, idle_timeout=idle_timeout, buckets=buckets,
+    )  # fmt: skip
     log = log.withColumn(EMITTED, F.current_timestamp())
     if history is None:
         backup = events.select(F.lit(BACKUP).alias(KIND), F.struct(*events.columns).alias(RECORD))

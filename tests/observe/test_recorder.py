@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import time
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +53,19 @@ def attached(query: Any, path: Path) -> tuple[Recorder, HistoryFile]:
 
 def numbers(reader: Reader) -> list[int]:
     return [batch["batch"] for batch in reader.log.recent]
+
+
+def test_a_query_that_has_ended_is_released_and_its_log_is_kept(tmp_path: Path) -> None:
+    query = PlayedQuery([report(0)], [report(1)])
+    run, released = recorder_of(query), weakref.ref(query)  # type: ignore[arg-type]
+    recorded(query, tmp_path / "run.jsonl")
+    del query
+    deadline = time.monotonic() + 30
+    while released() is not None:
+        assert time.monotonic() < deadline, "its plan and tables would stay in Spark's memory"
+        time.sleep(0.01)
+        gc.collect()
+    assert run.log.totals.batches == 2
 
 
 def test_every_batch_is_written_once(tmp_path: Path) -> None:

@@ -47,13 +47,15 @@ class Recorder:
     """Looks at a query twice a second and adds each batch to its log, until the query ends.
 
     Spark hands over its newest report as one text, so a look costs little; all recent ones are
-    asked for only when a batch was missed.
+    asked for only when a batch was missed. Of a query that has ended only the log is kept: the
+    query itself would keep its last plan, and broadcast tables with it, in Spark's memory.
     """
 
     def __init__(self, query: StreamingQuery) -> None:
         self.log, self.lock = Log(), threading.RLock()
         self.is_running = False
-        self._query = query
+        self._query: StreamingQuery | None = query
+        self._failure: str | None = None  # of a query that has ended
         self._histories: list[HistoryFile] = []
         self.look()
         self._start()
@@ -87,7 +89,7 @@ class Recorder:
             if history in self._histories:
                 self.look()
                 self._histories.remove(history)
-                history.writer.end(_failure(self._query))
+                history.writer.end(self._failure if self._query is None else _failure(self._query))
 
     def _start(self) -> None:
         self.is_running = True
@@ -98,19 +100,25 @@ class Recorder:
         try:
             while not over:
                 pause.wait(_PAUSE)
-                watched = [one.watched for one in self._histories]
-                over = not any(one.isActive for one in (self._query, *watched))  # before the look
+                looked_at = [one.watched for one in self._histories]
+                if self._query is not None:
+                    looked_at.append(self._query)
+                over = not any(one.isActive for one in looked_at)  # before the look
                 self.look()
         except Exception as error:  # Spark was stopped under the query: there is no more to know
             failure = f"Spark no longer answers ({type(error).__name__})"
         with self.lock:
+            if self._query is not None:
+                self._failure, self._query = failure or _failure(self._query), None
             for history in self._histories:
-                history.writer.end(failure or _failure(self._query))
+                history.writer.end(self._failure)
             self._histories.clear()
             self.is_running = False
 
     def _news(self) -> list[reports.Progress]:
         """The reports of the batches since the last look."""
+        if self._query is None:
+            return []
         last, newest = self._query.lastProgress, self.log.totals.newest
         if last is None or last["batchId"] <= newest:
             return []

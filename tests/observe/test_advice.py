@@ -31,7 +31,7 @@ def test_late_rows_and_thin_windows() -> None:
     late = said(batch(0, operators={"rivermouth.aggregate.1": earned(1000, 30)}))
     assert late == [
         "aggregate: 30 rows (3.0 %) came late",
-        "aggregate: windows close with 94.0 % of their rows, 97.0 % are promised",
+        "aggregate: windows close with 94.0 % of their rows, 97.0 % are required",
     ]
 
 

@@ -173,7 +173,7 @@ def test_operators_and_times_are_chosen(page: Page, server: Server, tmp_path: Pa
         *("chart-coverage", "chart-slack", "chart-held"),
     ]
     said = page.run("document.querySelector('#chart-coverage canvas').getAttribute('aria-label')")
-    assert said == "Coverage of early results; newest: coverage 94.0 %, promised 97.0 %"
+    assert said == "Coverage of early results; newest: coverage 94.0 %, required 97.0 %"
     assert number(page, "gauges.slack.mean") == "940 ms"
     page.run(
         "(() => { const s = document.querySelector('#operator'); s.value = 'join_table.drivers';"

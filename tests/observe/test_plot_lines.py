@@ -38,7 +38,7 @@ def test_skew_has_a_line_for_each_operator_with_several_tasks(tmp_path: Path) ->
 
 def test_quality_is_coverage_against_the_promise_and_k(tmp_path: Path) -> None:
     above, beneath = rm.plot.quality(whole(tmp_path / "run.jsonl", 2)).axes
-    assert drawn(above) == {"coverage": [0.94] * 2, "promised": [0.97] * 2}
+    assert drawn(above) == {"coverage": [0.94] * 2, "required": [0.97] * 2}
     assert drawn(beneath) == {"K": [0.94] * 2}
 
 

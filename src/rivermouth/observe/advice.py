@@ -94,7 +94,7 @@ def _of_operator(name: str, operator: Metrics) -> Iterator[_Found]:
     if coverage and required and coverage < required - 0.02:
         what = f"windows close with {100 * coverage:.1f} % of their rows"
         todo = "The buffer K is growing; if it lasts, delays have changed for good."
-        yield "notice", f"{what}, {100 * required:.1f} % are promised", todo
+        yield "notice", f"{what}, {100 * required:.1f} % are required", todo
 
 
 def _of_table(table: Metrics, cache: Metrics) -> Iterator[_Found]:

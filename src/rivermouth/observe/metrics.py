@@ -75,11 +75,12 @@ def metrics(query: StreamingQuery | Running) -> dict[str, Any]:
             rows_in, rows_out, matched, unmatched
                 `matched` and `unmatched` count input rows, and add up to `rows_in`.
             late, future
-                Rows behind the operator's watermark, and rows too far ahead of the wall clock.
+                Rows behind the watermark of a join, or with a window that has closed; and rows too
+                far ahead of the wall clock.
             rejected
                 The rows that could not take part, by reason: ``{"null": 3}``.
             seconds
-                Time in our own code, summed over tasks.
+                Time in our own code, summed over tasks; None of the native plan.
             rows_per_task
                 `rows_in` of each task, or bucket, of the newest batch, largest first: equal
                 numbers are a balanced load, one large number is a skew.

@@ -45,10 +45,11 @@ def record(tasks: Sequence[Report]) -> Record:
     plain = [task for task in tasks if "buckets" not in task]
     known = ({name: task[name] for name in COUNTS if name in task} for task in plain)
     watermarks = [bucket["watermark"] for bucket in buckets if bucket.get("watermark") is not None]
+    timed = [report["seconds"] for report in (*plain, *buckets) if "seconds" in report]
     return {
         "counts": _summed([*known, *(bucket.get("counts", {}) for bucket in buckets)]),
         "rejected": _summed(report.get("rejected", {}) for report in (*plain, *buckets)),
-        "seconds": sum(report.get("seconds", 0.0) for report in (*plain, *buckets)),
+        "seconds": sum(timed) if timed else None,
         "loads": _loads(plain, buckets),
         "table": _table(plain),
         "cache": _cache(plain),
@@ -63,12 +64,14 @@ def record(tasks: Sequence[Report]) -> Record:
 def merged(total: Record | None, new: Record, batch: int) -> Record:
     """The record of all batches so far and of `batch`, the one after them."""
     if total is None:
-        total = dict.fromkeys(new) | {"counts": {}, "rejected": {}, "seconds": 0.0}
+        total = dict.fromkeys(new) | {"counts": {}, "rejected": {}}
     newest = {name: total[name] if value is None else value for name, value in new.items()}
     return newest | {
         "counts": _summed([total["counts"], new["counts"]]),
         "rejected": _summed([total["rejected"], new["rejected"]]),
-        "seconds": total["seconds"] + new["seconds"],
+        "seconds": newest["seconds"]
+        if total["seconds"] is None or new["seconds"] is None
+        else total["seconds"] + new["seconds"],
         "loads": new["loads"] or total["loads"] or [],
         "cache": _merged_cache(total["cache"], new["cache"], batch),
         "sketch": _merged_sketch(total["sketch"], new["sketch"]),

@@ -41,7 +41,7 @@ _OPERATOR = {
     "rows_out": "Rows that the operator emitted",
     "matched": "Input rows with at least one match",
     "unmatched": "Input rows without a match",
-    "late": "Input rows behind the operator's watermark",
+    "late": "Input rows behind a join's watermark, or with a window that has closed",
     "future": "Input rows too far ahead of the wall clock",
     "seconds": "Time in the operator's own code, summed over tasks",
 }

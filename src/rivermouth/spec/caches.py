@@ -184,5 +184,5 @@ def _size(value: int | str) -> int:
 
 
 def external() -> External:
-    """Keep nothing: the table's own store (PostGIS) answers, one statement per batch of records."""
+    """Keep nothing: the table's own database is queried, one statement per batch of records."""
     return External()

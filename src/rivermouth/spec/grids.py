@@ -47,11 +47,12 @@ def grid(
         eight times the distance in `on`. A join by a topological predicate has no distance;
         without a cell it spreads one side's rows over all buckets and sends the other's to each.
     bin
-        The length of a bin of time. None: a quarter of the interval, or the step from window to
-        window.
+        The length of a bin of time. None: a quarter of the interval, at least a second; or the step
+        from window to window, several where very many overlap.
     salt
-        Over how many buckets the left rows of every cell are spread; the cell's right rows are
-        replicated to each. For cells that are too dense for one bucket.
+        Over how many buckets the rows of every cell are spread, those of the side that lives in one
+        bucket each (as a rule the left one); the other side's rows are replicated to each. For
+        cells that are too dense for one bucket.
     skew_path
         A folder that all hosts reach, for this join and checkpoint only: skewed cells are detected
         while the stream runs and salted from then on, as `salt` would, but only they. None: skew

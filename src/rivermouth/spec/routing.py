@@ -12,7 +12,7 @@ Weight = Literal["records", "cost"]
 
 @dataclass(frozen=True)
 class ByHash:
-    """Keys keys to one partition, by their hash."""
+    """Equal keys to one partition, by their hash."""
 
     partitions: int | None = None
 
@@ -60,10 +60,11 @@ def by_hotspot(
     partitions: int | None = None,
     path: str | None = None,
 ) -> ByHotspot:
-    """Send ranges of keys to partitions, and cut the ranges anew when the hotspots have moved.
+    """Send ranges of keys to partitions, and repartition when the hotspots have moved.
 
-    The load of each partition is watched while the stream flows. When a cycle ends with a load
-    more uneven than `threshold`, a sample of that cycle's keys gives the ranges for the next.
+    The load of each partition is watched while the stream flows. The first cycle's sample gives the
+    first ranges; when a later cycle ends with a load more uneven than `threshold`, a sample of that
+    cycle's keys gives the ranges for the next.
 
     Parameters
     ----------

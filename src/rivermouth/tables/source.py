@@ -60,7 +60,7 @@ def scan(source: Source, columns: Sequence[str], use: Callable[[Iterator[pa.Reco
 
 @runtime_checkable
 class Queryable(Source, Protocol):
-    """A table whose store evaluates conditions itself, for ``cache=rm.external()``."""
+    """A table whose store evaluates conditions, for ``rm.external`` and ``rm.incremental``."""
 
     def lookup(
         self, condition: Condition, columns: Sequence[str], left: Mapping[str, pa.Array]

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from rivermouth.kernels.aggregation.control import SettledWindow
 from rivermouth.kernels.aggregation.multisets import Multisets
-from rivermouth.kernels.aggregation.panes import WindowGrid
+from rivermouth.kernels.aggregation.panes import WindowLayout
 from rivermouth.kernels.aggregation.plan import PANE, WindowResults
 from rivermouth.kernels.aggregation.thresholds import WindowStats
 from rivermouth.kernels.arrays import Floats, Ints
@@ -185,7 +185,7 @@ def arrivals(panes: Ints, newest: int) -> pa.Table:
 
 
 def required_waits(
-    grid: WindowGrid, arrived: pa.Table, windows: Ints, share: float
+    grid: WindowLayout, arrived: pa.Table, windows: Ints, share: float
 ) -> tuple[Ints, Ints]:
     """The windows, sorted and each once, and how long each had to wait for `share` of its records.
 

@@ -19,7 +19,7 @@ _MOST = 1 << 62
 
 
 @dataclass(frozen=True)
-class WindowGrid:
+class WindowLayout:
     """Lengths in microseconds. Window k is [k * every, k * every + size)."""
 
     size: int
@@ -67,7 +67,9 @@ class WindowRanges(NamedTuple):
     high: Ints
 
 
-def window_ranges(grid: WindowGrid, group: Ints, pane: Ints, first: int, last: int) -> WindowRanges:
+def window_ranges(
+    grid: WindowLayout, group: Ints, pane: Ints, first: int, last: int
+) -> WindowRanges:
     """All windows from `first` to `last` that hold one of the partials, by group, then by window.
 
     `group` and `pane` are the partials', sorted by both; a pair may be there more than once.

@@ -12,7 +12,7 @@ import pyarrow as pa
 from rivermouth.kernels.aggregation.accumulators import Accumulator, PowerSums, Ranges
 from rivermouth.kernels.aggregation.lowering import RECORDS, Lowering, lowering
 from rivermouth.kernels.aggregation.panes import (
-    WindowGrid,
+    WindowLayout,
     WindowRanges,
     partial_index,
     window_ranges,
@@ -49,10 +49,10 @@ class AggPlan:
         return AggPlan, (self.summary, self.types, self.with_stats)  # without what is cached
 
     @cached_property
-    def grid(self) -> WindowGrid:
+    def grid(self) -> WindowLayout:
         """The windows."""
         window = self.summary.window
-        return WindowGrid(window.size_us, window.every_us, window.pane_us)
+        return WindowLayout(window.size_us, window.every_us, window.pane_us)
 
     @cached_property
     def lowerings(self) -> dict[str, Lowering]:

@@ -23,7 +23,7 @@ from rivermouth.spec.conditions import DWithin, Nearest, named
 
 
 class RowBlock:
-    """Rows of one side, all of which have a time, a geometry and keys.
+    """Rows of one side. A row without a usable geometry or key is not valid or has a null key.
 
     Coordinates and indexes are computed at first use and kept as long as the block.
 

@@ -1,1 +1,1 @@
-"""A batch of events against a table: check, match, assemble."""
+"""A batch of events against a table: match, assemble."""

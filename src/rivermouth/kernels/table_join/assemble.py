@@ -1,4 +1,4 @@
-"""The last step of every join: columns of the result from two index arrays."""
+"""The last step of a table join in workers: columns of the result from two index arrays."""
 
 from __future__ import annotations
 

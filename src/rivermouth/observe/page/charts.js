@@ -73,14 +73,14 @@ rivermouth.charts = (() => {
       id: "coverage", title: "Coverage of early results", unit: format.percent, close: true,
       lines: [
         ["coverage", "a", (o) => o.gauges.settled_coverage],
-        ["promised", "b", (o) => o.gauges.required_coverage],
+        ["required", "b", (o) => o.gauges.required_coverage],
       ],
     },
     {
-      id: "slack", title: "Buffer K and wait for an answer", unit: format.seconds,
+      id: "slack", title: "Slack K and wait for a result", unit: format.seconds,
       lines: [
         ["K", "a", (o) => o.gauges.slack],
-        ["answer after window", "b", (o) => (o.rows_out && o.latency_us != null ? o.latency_us / o.rows_out / 1e6 : null)],
+        ["result after window", "b", (o) => (o.rows_out && o.latency_us != null ? o.latency_us / o.rows_out / 1e6 : null)],
       ],
     },
     {
@@ -96,7 +96,7 @@ rivermouth.charts = (() => {
         ["rows", "a", (o) => o.state?.rows],
         ["left rows", "a", (o) => o.state?.left_rows],
         ["right rows", "b", (o) => o.state?.right_rows],
-        ["records", "a", (o) => o.state?.entries],
+        ["partial aggregates", "a", (o) => o.state?.entries],
         ["results unchecked", "b", (o) => o.state?.unchecked],
       ],
     },

@@ -84,7 +84,7 @@ def skew(run: Any, *, path: Place | None = None, title: str | None = None) -> Fi
 
 
 def quality(run: Any, *, path: Place | None = None, title: str | None = None) -> Figure:
-    """Coverage of early answers against what was promised, and beneath it the buffer K, over time.
+    """Coverage of early results against what is required, and beneath it the slack K, over time.
 
     Takes and gives what `throughput` does; of the run's first aggregate.
     """
@@ -101,7 +101,7 @@ def quality(run: Any, *, path: Place | None = None, title: str | None = None) ->
     _add_lines(
         above,
         times,
-        {"coverage": heard("settled_coverage"), "promised": heard("required_coverage")},
+        {"coverage": heard("settled_coverage"), "required": heard("required_coverage")},
     )
     _finish(above, "share of records", title)
     _add_lines(beneath, times, {"K": heard("slack")})

@@ -292,11 +292,16 @@ def _output(
     tables: Iterable[pa.Table], processor: BucketProcessor
 ) -> Iterator[tuple[bytes | None, str | None]]:
     """The rows of `_OUTPUT`: the tables in pieces, then the processor's report."""
+    seconds, began = 0.0, time.perf_counter()
     for table in tables:
         most = table.num_rows if is_encoded(table.schema) else _OUT_ROWS
         for begin in range(0, table.num_rows, most):
-            yield encode(table.slice(begin, most).combine_chunks(), {}), None
-    yield None, json.dumps({"buckets": [processor.report()]})
+            message = encode(table.slice(begin, most).combine_chunks(), {})
+            seconds += time.perf_counter() - began
+            yield message, None
+            began = time.perf_counter()
+    seconds += time.perf_counter() - began
+    yield None, json.dumps({"buckets": [{**processor.report(), "seconds": seconds}]})
 
 
 def _checked_token(store: MutableMapping[str, bytes], operator: Operator) -> str | None:

@@ -196,6 +196,25 @@ class _BucketsStep(_Step):
         return {**vars(self._counts), "table": table}
 
 
+class _Timed:
+    """Batches, with the CPU time that it takes to get them from Spark."""
+
+    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
+        self._batches, self._seconds = batches, 0.0
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        began = time.thread_time()
+        for batch in self._batches:
+            self._seconds += time.thread_time() - began
+            yield batch
+            began = time.thread_time()
+
+    def taken(self) -> float:
+        """The seconds since the last call."""
+        seconds, self._seconds = self._seconds, 0.0
+        return seconds
+
+
 class _IncrementalStep(_Step):
     """A task that shares its process's cache of keys."""
 
@@ -207,10 +226,13 @@ class _IncrementalStep(_Step):
 
     def batches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The joined rows of each batch; while keys of one are fetched, the one before goes on."""
-        for batch, rows in self._cache.each(batches, self._probe):
-            out = self._emit(batch, rows.pairs, rows.table, time.perf_counter())
+        source, began = _Timed(batches), time.thread_time()
+        for batch, rows in self._cache.each(source, self._probe):
+            lookup = time.thread_time() - began - source.taken()
+            out = self._emit(batch, rows.pairs, rows.table, time.perf_counter() - lookup)
             self.fetched = rows.fetched
             yield out
+            began = time.thread_time()
 
     def report(self) -> dict[str, Any]:
         """What was seen, what the cache did meanwhile, and what it holds now."""

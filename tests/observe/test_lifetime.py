@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import glob
-import os
+import json
+import subprocess
+import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql import SparkSession
+from tests.support.lost_shuffle import SUMMARY, events, joined, started
 
 import rivermouth as rm
 from rivermouth.observe.run_api import RunApi
@@ -24,26 +22,6 @@ from rivermouth.testing import replay
 pytestmark = pytest.mark.spark
 
 ROWS = "rivermouth_rows_total"
-SUMMARY = rm.summary(by="k", time="at", window=rm.tumbling("1 minute"), n=rm.count())
-
-
-def events(spark: SparkSession, rows: int) -> DataFrame:
-    return spark.range(rows).select(
-        "id", (F.col("id") % 4).alias("k"), F.timestamp_seconds("id").alias("at")
-    )
-
-
-def joined(stream: DataFrame, folder: Path, **more: Any) -> DataFrame:
-    """Three of four events have a row in the table."""
-    pq.write_table(pa.table({"k": [0, 1, 2], "name": list("abc")}), folder / "t.parquet")
-    table = rm.tables.parquet(folder / "t.parquet")
-    return rm.join_table(stream, table, on=rm.keys("k"), how="left", **more)
-
-
-def started(frame: DataFrame, folder: Path, **trigger: Any) -> StreamingQuery:
-    writer = frame.writeStream.format("noop").queryName("lifetime")
-    writer = writer.option("checkpointLocation", str(folder / "checkpoint"))
-    return writer.trigger(**trigger or {"availableNow": True}).start()
 
 
 @pytest.mark.slow
@@ -62,54 +40,27 @@ def test_more_batches_than_spark_keeps_reports_of(spark: SparkSession, tmp_path:
     assert seen == sorted(seen)
 
 
-def losing(frame: DataFrame, local_dir: str, flag: Path) -> DataFrame:
-    """`frame`, the first of whose tasks to end deletes all shuffle files: a lost executor's."""
-    path = str(flag)
+@pytest.fixture(scope="module")
+def ran_twice(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The numbers of queries that lost a stage's output, from a Spark of their own.
 
-    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from batches
-        if not os.path.exists(path):
-            lost = glob.glob(f"{local_dir}/**/shuffle_*", recursive=True)
-            for file in lost:
-                Path(file).unlink(missing_ok=True)  # another task may delete, too
-            Path(path).write_text(str(len(lost)))
-
-    return frame.mapInArrow(work, frame.schema)
-
-
-@pytest.fixture
-def six_partitions(spark: SparkSession) -> Iterator[None]:
-    """More tasks than cores after a shuffle, so that some of them find the files lost."""
-    before = spark.conf.get("spark.sql.shuffle.partitions")
-    spark.conf.set("spark.sql.shuffle.partitions", 6)
-    yield
-    spark.conf.set("spark.sql.shuffle.partitions", before or 2)
+    Spark takes its executor for lost then; of a local Spark that is the driver itself, whose
+    heartbeats fail from there on and which ends after ten minutes of that.
+    """
+    program = [sys.executable, "-m", "tests.support.lost_shuffle"]
+    folder = str(tmp_path_factory.mktemp("lost"))
+    ran = subprocess.run([*program, folder], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    found: dict[str, Any] = json.loads(ran.stdout.splitlines()[-1])
+    return found
 
 
-@pytest.mark.usefixtures("six_partitions")
 @pytest.mark.parametrize("case", ["aggregate", "by_hash", "workers", "native", "chain"])
-def test_rows_of_a_stage_that_ran_twice_count_once(
-    spark: SparkSession, tmp_path: Path, case: str
-) -> None:
-    stream = replay(events(spark, 1200), cuts=400)
-    if case == "aggregate":
-        out = rm.aggregate(stream, SUMMARY, slack=rm.fixed("0 seconds"))
-    elif case == "by_hash":
-        out = joined(stream, tmp_path, routing=rm.by_hash(partitions=6))
-    elif case == "chain":
-        placed = joined(stream, tmp_path)
-        out = rm.aggregate(placed, SUMMARY, slack=rm.fixed("0 seconds"))
-    else:
-        out = joined(stream, tmp_path, plan=case).repartition(6, "k")
-    local_dir = spark.conf.get("spark.local.dir")
-    assert local_dir
-    query = started(losing(out, local_dir, tmp_path / "lost"), tmp_path)
-    query.awaitTermination()
-    numbers = rm.metrics(query)
-    assert int((tmp_path / "lost").read_text()) > 0
+def test_rows_of_a_stage_that_ran_twice_count_once(ran_twice: dict[str, Any], case: str) -> None:
+    numbers = ran_twice[case]
+    assert numbers["lost"] > 0
     assert numbers["source_rows"] > 1200  # the loss was felt
-    assert numbers["rows"] == 1200
-    assert {operator["rows_in"] for operator in numbers["operators"].values()} == {1200}
+    assert (numbers["rows"], numbers["rows_in"]) == (1200, [1200])
 
 
 def test_rows_of_a_source_that_is_read_twice_count_once(

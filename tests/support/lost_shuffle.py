@@ -1,0 +1,96 @@
+"""Queries that lose a stage's output in mid-batch; prints their numbers as JSON, by case.
+
+Usage: python -m tests.support.lost_shuffle FOLDER
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
+
+import rivermouth as rm
+from rivermouth.spark.runtime.session import local_session
+from rivermouth.testing import replay
+
+SUMMARY = rm.summary(by="k", time="at", window=rm.tumbling("1 minute"), n=rm.count())
+
+
+def events(spark: SparkSession, rows: int) -> DataFrame:
+    return spark.range(rows).select(
+        "id", (F.col("id") % 4).alias("k"), F.timestamp_seconds("id").alias("at")
+    )
+
+
+def joined(stream: DataFrame, folder: Path, **more: Any) -> DataFrame:
+    """Three of four events have a row in the table."""
+    pq.write_table(pa.table({"k": [0, 1, 2], "name": list("abc")}), folder / "t.parquet")
+    table = rm.tables.parquet(folder / "t.parquet")
+    return rm.join_table(stream, table, on=rm.keys("k"), how="left", **more)
+
+
+def started(frame: DataFrame, folder: Path, **trigger: Any) -> StreamingQuery:
+    writer = frame.writeStream.format("noop").queryName("lifetime")
+    writer = writer.option("checkpointLocation", str(folder / "checkpoint"))
+    return writer.trigger(**trigger or {"availableNow": True}).start()
+
+
+def losing(frame: DataFrame, local_dir: str, flag: Path) -> DataFrame:
+    """`frame`, the first of whose tasks to end deletes all shuffle files: a lost executor's."""
+    path = str(flag)
+
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from batches
+        if not os.path.exists(path):
+            lost = glob.glob(f"{local_dir}/**/shuffle_*", recursive=True)
+            for file in lost:
+                Path(file).unlink(missing_ok=True)  # another task may delete, too
+            Path(path).write_text(str(len(lost)))
+
+    return frame.mapInArrow(work, frame.schema)
+
+
+def numbers(spark: SparkSession, case: str, folder: Path) -> dict[str, Any]:
+    """What a query that has lost files counts."""
+    folder.mkdir()
+    stream = replay(events(spark, 1200), cuts=400)
+    if case == "aggregate":
+        out = rm.aggregate(stream, SUMMARY, slack=rm.fixed("0 seconds"))
+    elif case == "by_hash":
+        out = joined(stream, folder, routing=rm.by_hash(partitions=6))
+    elif case == "chain":
+        out = rm.aggregate(joined(stream, folder), SUMMARY, slack=rm.fixed("0 seconds"))
+    else:
+        out = joined(stream, folder, plan=case).repartition(6, "k")
+    local_dir = spark.conf.get("spark.local.dir")
+    assert local_dir
+    query = started(losing(out, local_dir, folder / "lost"), folder)
+    query.awaitTermination()
+    found = rm.metrics(query)
+    return {
+        "lost": int((folder / "lost").read_text()),
+        "rows": found["rows"],
+        "source_rows": found["source_rows"],
+        "rows_in": sorted({operator["rows_in"] for operator in found["operators"].values()}),
+    }
+
+
+if __name__ == "__main__":
+    # more tasks than cores after a shuffle, so that some of them find the files lost
+    session = local_session("lost", conf={"spark.sql.shuffle.partitions": "6"})
+    cases = ("aggregate", "by_hash", "workers", "native", "chain")
+    sys.stdout.write(
+        json.dumps({case: numbers(session, case, Path(sys.argv[1]) / case) for case in cases})
+        + "\n"
+    )
+    session.stop()

@@ -188,3 +188,9 @@ def test_columns():
     assert brought([]) == {}
     with pytest.raises(ColumnError, match=r"both sides have \['k'\]. Rename with columns="):
         brought(["k"])
+
+
+def test_a_whole_number_written_as_a_float_is_added_to_integers_exactly():
+    on = rm.between("v", "w", lower=0, upper=3.0)
+    rows = [{"w": -(2**63) + n} for n in (-1, 0, 3, 4)]
+    assert [row for row, _ in oracle.matches({"v": -(2**63)}, rows, on)] == rows[1:3]

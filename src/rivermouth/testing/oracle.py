@@ -120,6 +120,8 @@ def _in_range(event: Row, rows: Sequence[Row], span: Range) -> list[Row]:
         low, high = _ordered(span.lower), _ordered(span.upper)
         assert low is not None
         assert high is not None
+        if isinstance(value, int):  # 3.0 is three: adding it to an integer rounds nothing
+            low, high = Fraction(low), Fraction(high)
         return [row for row in there if value + low <= _ordered(row[span.right]) <= value + high]
     before = [row for row in there if _ordered(row[span.right]) <= value]
     newest = max((_ordered(row[span.right]) for row in before), default=None)

@@ -1,10 +1,16 @@
-"""Fence events, slow and obvious: object by object and fence by fence, from lists."""
+"""Fence events, slow and obvious, and objects that follow borders so closely that they jitter."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import shapely
+
+_START = 1_767_225_600_000_000  # the beginning of 2026, in microseconds since 1970
 
 #: whether a place is inside a fence, and whether the way between two places meets it
 Inside = Callable[[Any, Any], bool]
@@ -159,3 +165,66 @@ def _visits(
         last = seen[-1]
         events.append(("lost", lost, last.place, entered, last.time - entered, None))
     return events, ongoing
+
+
+def border_walks(
+    shapes: Sequence[Any],
+    *,
+    objects: int = 10,
+    steps: int = 200,
+    every: float = 10.0,
+    speed: float,
+    jitter: float,
+    seed: int = 1,
+) -> pa.Table:
+    """Objects that go along the outlines of shapes, each a little off: the worst for fences.
+
+    Without hysteresis nearly every second position is an event.
+
+    Parameters
+    ----------
+    shapes
+        Polygons; each object follows one of them, from somewhere on its outline.
+    objects, steps, every
+        How many objects, how many positions of each, and how many seconds apart.
+    speed, jitter
+        How far one goes in a second, and the standard deviation of its distance from the outline
+        in either direction, in the coordinates' unit.
+    seed
+        The same seed gives the same table.
+
+    Returns
+    -------
+    pa.Table
+        ``who``, ``at`` (seconds after the beginning of 2026), ``x`` and ``y``, in the order of
+        time.
+
+    Examples
+    --------
+    >>> walks = border_walks([shapely.box(0, 0, 9, 9)], objects=1, steps=100, speed=0.1, jitter=0.2)
+    >>> inside = shapely.contains_xy(shapely.box(0, 0, 9, 9), walks["x"], walks["y"])
+    >>> bool(30 < inside.sum() < 70)
+    True
+    """
+    random = np.random.default_rng(seed)
+    outlines = [shape.exterior for shape in shapes]
+    tables = []
+    for who in range(objects):
+        outline = outlines[random.integers(len(outlines))]
+        far = random.uniform(0, outline.length) + np.arange(steps) * every * speed
+        places = shapely.line_interpolate_point(outline, far % outline.length)
+        off = random.normal(0, jitter, (2, steps))
+        seconds = np.arange(steps) * every + random.uniform(0, every)
+        tables.append(
+            pa.table(
+                {
+                    "who": np.full(steps, who),
+                    "at": pa.array((_START + seconds * 1e6).astype(np.int64)).cast(
+                        pa.timestamp("us", "UTC")
+                    ),
+                    "x": shapely.get_x(places) + off[0],
+                    "y": shapely.get_y(places) + off[1],
+                }
+            )
+        )
+    return pa.concat_tables(tables).sort_by("at")

@@ -21,6 +21,7 @@ from tests.support.trajectories import SCHEMA, cut, in_disorder, positions
 
 import rivermouth as rm
 from rivermouth.kernels.fences.query import Hysteresis
+from rivermouth.testing.fences import border_walks
 
 SHAPES = {
     "a": shapely.box(0, 0, 4, 4),
@@ -211,3 +212,25 @@ def test_what_is_shown_of_an_event():
     assert (entered["x"], entered["y"], entered["seconds_inside"]) == (3.0, 4.0, None)
     assert (left["x"], left["entered"], left["seconds_inside"]) == (20.0, entered["t"], 10.0)
     assert (left["id"], left["name"], left["zone"]) == (1, "v", "a")
+
+
+@pytest.mark.parametrize(
+    ("rules", "most"),
+    [({}, 2000), ({"min_inside": Hysteresis(4), "min_outside": Hysteresis(1, 40_000_000)}, 120)],
+)
+def test_objects_that_follow_a_border(rules, most):
+    walks = border_walks([BOX["a"]], objects=8, steps=250, speed=0.02, jitter=0.3)
+    found = [
+        (who, "v", at.timestamp(), x, y)
+        for who, at, x, y in zip(*(column.to_pylist() for column in walks.columns), strict=True)
+    ]
+    asked = query(events=frozenset({"enter", "exit"}), **rules)
+    random = np.random.default_rng(8)
+    stream = FenceBuckets(asked, fence_table(BOX), 2)
+    rows = []
+    for batch in cut(random, in_disorder(random, positions(found), 3_000_000), 7):
+        rows += stream.feed(batch, forget=bool(random.integers(2)))
+    rows += flushed(stream)
+    assert most / 3 < len(rows) < most
+    same = [(one[0], *one[2:4]) for one in plain(rows)]
+    assert same == [(one[0], *one[2:4]) for one in expected(found, BOX, asked)]

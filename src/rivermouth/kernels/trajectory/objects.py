@@ -80,13 +80,11 @@ class Objects:
 
     def slots(self, objects: pa.Table) -> Ints:
         """The slot of each object, given by its key columns; one that is new gets one."""
-        found = np.empty(objects.num_rows, np.int64)
-        for k, key in enumerate(_keys(objects, self._by)):
-            slot = self._slots.get(key)
-            if slot is None:
-                slot = self._slots[key] = self._new_slot()
-            found[k] = slot
-        return found
+        keys = _keys(objects, self._by)
+        found = [*map(self._slots.get, keys)]
+        for k in [k for k, slot in enumerate(found) if slot is None]:
+            found[k] = self._slots[keys[k]] = self._new_slot()
+        return np.array(found, np.int64)
 
     def due(self, watermark: int) -> Ints:
         """The slots of objects whose deadline is earlier than the watermark."""

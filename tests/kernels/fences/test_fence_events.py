@@ -191,6 +191,15 @@ def test_keys_and_ways():
     assert [(row["zone"], row["event"]) for row in rows] == [("a", "cross"), ("b", "enter")]
 
 
+def test_fences_may_be_what_is_nearest():
+    stands = {"a": shapely.Point(0, 0), "b": shapely.Point(10, 0)}
+    on = rm.nearest(HERE, "shape")
+    asked = query(events=frozenset({"enter", "exit"}))
+    assert told(track((1, 0), (2, 0), (9, 0)), asked, shapes=stands, on=on) == [
+        ("enter", 0, "first_seen"), ("enter", 20, "entered"), ("exit", 20, "left"),
+    ]  # fmt: skip
+
+
 def test_a_position_that_comes_twice_counts_once():
     asked = query(min_inside=Hysteresis(2))
     found = track(OUT, IN)

@@ -201,9 +201,7 @@ class FenceFold:
     def _points(self, places: pa.Array) -> Floats:
         """The coordinates of the places, NaN where one is no point."""
         columns = dict(zip(self._query.place, places.flatten(), strict=True))
-        found = geometries_of(columns, self._place)
-        if not found.is_points:
-            return np.full((len(places), 2), np.nan)
+        found = geometries_of(columns, self._place).only_points()
         xy = np.column_stack(found.xy)
         xy[~found.valid] = np.nan
         return xy

@@ -16,7 +16,7 @@ SUITES = {
     "routing": ("routing",),
     "stream_join": ("stream_stream", "stream_latency"),
     "aggregation": ("sliding",),
-    "trips": ("second_opinion",),
+    "trips": ("second_opinion", "trip_state"),
 }
 MODULES = {
     **{name: f"benchmarks.suites.{room}.{name}" for room in SUITES for name in SUITES[room]},

@@ -21,6 +21,7 @@ from benchmarks.papers import disorder_tables as disorder
 from benchmarks.suites.keys import key_tables as keyed
 from benchmarks.suites.routing import routing_tables
 from benchmarks.suites.stream_join import join_tables
+from benchmarks.suites.trips import trip_tables
 
 IMAGES = ROOT / "docs" / "img"
 #: the pages, and where the plots are as seen from them
@@ -31,6 +32,7 @@ PAGES = {
     ROOT / "docs" / "late-data.md": "img",
     ROOT / "docs" / "paper-a.md": "img",
     ROOT / "docs" / "routing.md": "img",
+    ROOT / "docs" / "trips.md": "img",
 }
 #: tables that have a plot of their name, and what it shows
 PICTURES = {
@@ -279,6 +281,8 @@ TABLES: dict[str, tuple[str, Callable[[Document], Cells]]] = {
     "out_of_order_seeds": ("out_of_order", disorder.seeds),
     "phones_curve": ("phones_curve", disorder.phones_curve),
     "sliding": ("sliding", disorder.sliding),
+    "second_opinion": ("second_opinion", trip_tables.second_opinion),
+    "trip_state": ("trip_state", trip_tables.trip_state),
 }
 
 

@@ -10,7 +10,7 @@ import pytest
 import shapely
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.trajectories import SCHEMA, TIME, Buckets, cut, in_disorder, positions
+from tests.support.trajectories import SCHEMA, TIME, Buckets, at, cut, in_disorder, positions
 
 import rivermouth as rm
 from rivermouth.kernels.trajectory.query import Trajectory
@@ -250,3 +250,21 @@ def test_counts():
     assert found == []  # 6 long, and 10 were asked for
     counts = made.reports[-1]["counts"]
     assert (counts["same_time"], counts["too_short"], counts["moves"]) == (1, 1, 0)
+
+
+@pytest.mark.parametrize("on_sphere", [False, True])
+def test_of_a_column_of_geometries_only_points_are_positions(on_sphere):
+    shapes = [shapely.Point(-0.0, 1), shapely.box(0, 0, 1, 1), None, shapely.Point(361, 2)]
+    wkb = [None if shape is None else shape.wkb for shape in shapes]
+    batch = pa.RecordBatch.from_pydict(
+        {"id": pa.array([1, 2, 3, 4]), "t": pa.array([at(5)] * 4, TIME), "spot": wkb}
+    )
+    router = PositionRouter(
+        ("id",), "t", "spot", batch.schema, 1, 0, on_sphere=on_sphere, only_points=True,
+        enrich=Coordinates("spot", ("id", "t"), 0, on_sphere),
+    )  # fmt: skip
+    routed = router.route(batch, 10**18)
+    sent = routed.rows.to_pydict()
+    assert (sent["id"], sent[Y]) == ([1, 4], [1.0, 2.0])
+    assert str(sent[X]) == ("[0.0, 1.0]" if on_sphere else "[0.0, 361.0]")
+    assert routed.rejected.column("reason").to_pylist() == ["invalid_geometry"] * 2

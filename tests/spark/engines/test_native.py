@@ -7,6 +7,9 @@ import itertools
 import json
 import math
 import pathlib
+import subprocess
+import sys
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -18,8 +21,14 @@ from pyspark.sql import functions as F
 from tests.support.shapes import array, pool
 
 import rivermouth as rm
-from rivermouth.errors import PlanError
+from rivermouth.errors import PlanError, TableInvalid
 from rivermouth.kernels.spatial import cells
+from rivermouth.spark.engines.native import index_rows
+from rivermouth.spark.engines.native import rows as native_rows
+from rivermouth.spark.engines.native.index_rows import SpatialRows
+from rivermouth.spark.engines.native.ranges import RangeRows
+from rivermouth.spark.engines.native.rows import broadcast_limit
+from rivermouth.spec.conditions import split
 from rivermouth.testing import assert_same_rows, oracle, replay, rows
 
 pytestmark = pytest.mark.spark
@@ -115,6 +124,132 @@ def test_native_gives_the_oracles_rows(condition, engine, events, event_rows, ta
         for row in oracle.join_table(event_rows, table_rows, on=on, how=how, columns=["name"])
     ]
     assert_same_rows(rows(joined), truth)
+
+
+@pytest.mark.parametrize("condition", ["within", "within & equal", "dwithin", "dwithin, metres"])
+def test_an_index_in_several_rows_gives_the_same(
+    condition, events, event_rows, table, table_rows, monkeypatch
+):
+    monkeypatch.setattr(index_rows, "PART_BYTES", 1_000)
+    test_native_gives_the_oracles_rows(condition, "batch", events, event_rows, table, table_rows)
+
+
+LARGE = """
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import shapely
+
+import rivermouth as rm
+from rivermouth.spark.runtime.session import local_session
+
+folder, count, vertices = sys.argv[1], 1_800, 1_400
+rng, side = np.random.default_rng(0), 43
+angle = np.linspace(0, 2 * np.pi, vertices, endpoint=False)
+shapes = []
+for n in range(count):
+    radius = 0.45 * (1 + 0.1 * np.sin(7 * angle + n)) * rng.uniform(0.95, 1, vertices)
+    ring = [n % side + radius * np.cos(angle), n // side + radius * np.sin(angle)]
+    shapes.append(shapely.Polygon(np.column_stack(ring)))
+x, y = rng.uniform(-1, side, (2, 20_000))
+pq.write_table(pa.table({"n": range(count), "b": shapely.to_wkb(shapes)}), f"{folder}/t.parquet")
+pq.write_table(pa.table({"id": range(len(x)), "x": x, "y": y}), f"{folder}/e.parquet")
+
+spark = local_session("large", cores=1)  # the default heap, one worker
+for plan in ("workers", "native", "native"):
+    joined = rm.join_table(
+        spark.read.parquet(f"{folder}/e.parquet"),
+        rm.tables.parquet(f"{folder}/t.parquet", geometry="b"),
+        on=rm.within(rm.point("x", "y"), "b"),
+        how="left",
+        columns=["n"],
+        cache=rm.full(path=f"{folder}/snapshots", refresh="1 hour"),
+        plan=plan,
+    )
+    print(*sorted((row.id, -1 if row.n is None else row.n) for row in joined.collect()))
+"""
+
+
+@pytest.mark.slow
+def test_an_index_of_more_than_256_megabytes_in_the_default_heap(tmp_path):
+    """Spark's hash table takes no such row, and the last query's broadcast is still in the heap."""
+    run = subprocess.run(
+        [sys.executable, "-c", LARGE, str(tmp_path)], capture_output=True, text=True, timeout=580
+    )
+    assert run.returncode == 0, run.stderr[-2000:]
+    workers, *native = run.stdout.splitlines()
+    assert workers.count("(") == 20_000
+    assert native == [workers] * 2
+
+
+def test_a_larger_index_is_refused_when_the_table_is_read(spark, events, tmp_path, monkeypatch):
+    path = tmp_path / "t.parquet"
+    shape = shapely.Point(0, 0).buffer(1, quad_segs=1000)
+    pq.write_table(pa.table({"b": [shape.wkb] * 3, "n": [1, 2, 3]}), path)
+    monkeypatch.setattr(native_rows, "_MOST_BYTES", 1 << 16)
+    joined = rm.join_table(
+        events["batch"],
+        rm.tables.parquet(path, geometry="b"),
+        on=rm.within(SPOT, "b"),
+        plan="native",
+    )
+    with pytest.raises(
+        Exception,
+        match=r"TableInvalid: t.parquet: its index would take about \d+ MiB in the JVM; "
+        r"plan='native' broadcasts at most 0 MiB with this spark.driver.memory. "
+        r"Use plan='workers', whose index is stored on disk and shared.",
+    ):
+        rows(joined)
+
+
+def test_an_index_is_split_by_size_and_its_rows_are_bounded():
+    shape = shapely.Point(0, 0).buffer(1, quad_segs=1000)
+    table = {"b": pa.array([shape.wkb] * 3), "k": pa.array([1, 1, 2])}
+    within = split(CONDITIONS["within"]).spatial
+    one = SpatialRows("t", None, (pa.bool_(),), (), 1 << 30, within, True, 1 << 15)
+    assert one.make(table)["key0"].to_pylist() == [True] * len(one.make(table))
+    assert len(one.make(table)) > 10
+    by_key = replace(one, keys=split(rm.keys("k")).keys, key_types=(pa.int64(),)).make(table)
+    assert set(by_key["key0"].to_pylist()) == {1, 2}
+    assert len(by_key) > 10
+    ids = RangeRows("t", None, (pa.bool_(),), (), 1 << 30, "k", pa.int64(), 0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(native_rows, "_MOST_ROW_BYTES", 64)
+        with pytest.raises(TableInvalid, match="a row of its index would take about 0 MiB"):
+            ids.make(table)
+
+
+@pytest.mark.parametrize(
+    ("memory", "most"),
+    [(None, 204), ("2g", 409), ("2048", 409), ("3072mb", 614), ("1t", 1024), ("524288k", 102)],
+)
+def test_the_limit_is_a_fifth_of_the_heap_up_to_a_gibibyte(memory, most):
+    class Session:
+        conf = {} if memory is None else {"spark.driver.memory": memory}
+
+    assert broadcast_limit(Session, doubling=False) >> 20 == most
+    assert broadcast_limit(Session, doubling=True) >> 20 == most // 2
+
+
+def test_one_point_of_the_sphere_is_one_however_it_is_written(spark, tmp_path):
+    there = [(180.0, 10.0), (-180.0, 10.0), (540.0, 10.0), (77.0, 90.0), (1e9, -90.0)]
+    made = pa.table({"u": [x for x, _ in there], "v": [y for _, y in there], "row": range(5)})
+    pq.write_table(made, tmp_path / "t.parquet")
+    here = [(0, -900.0, 10.0), (1, 12.0, 90.0), (2, 179.0, -90.0), (3, 179.5, 10.0)]
+    events = spark.createDataFrame(here, "id int, x double, y double")
+    table, on = rm.tables.parquet(tmp_path / "t.parquet"), rm.dwithin(SPOT, OTHER, meters=0)
+    truth = [(0, 0), (0, 1), (0, 2), (1, 3), (2, 4)]
+    for plan in ("native", "workers"):
+        joined = rm.join_table(events, table, on=on, plan=plan).select("id", "row")
+        assert sorted(map(tuple, joined.collect())) == truth
+    now = F.timestamp_seconds(F.lit(0)).alias("at")
+    met = rm.join_interval(
+        events.select("*", now), spark.read.parquet(str(tmp_path / "t.parquet")).select("*", now),
+        on=on, time="at", between=("0 seconds", "0 seconds"), columns=["row"],
+    )  # fmt: skip
+    assert sorted(map(tuple, met.select("id", "row").collect())) == truth
 
 
 def one_how(events, table, on, how):

@@ -9,8 +9,8 @@ from pyspark.sql import types as t
 from rivermouth.spark.engines.native.expressions import Sql
 from rivermouth.spark.validation.join_table import Join
 
-#: how Spark calls our kinds of joins
-KINDS = {"inner": "inner", "left": "left", "semi": "left_semi", "anti": "left_anti"}
+#: `how` in Spark's words
+HOWS = {"inner": "inner", "left": "left", "semi": "left_semi", "anti": "left_anti"}
 
 
 def quoted(name: str) -> Sql:
@@ -28,41 +28,41 @@ def event_columns(join: Join) -> list[Sql]:
     return [quoted(name) for name in join.events.names]
 
 
-def brought(join: Join, prefix: Sql) -> list[Sql]:
-    """What is brought from the table, under its names in the result."""
+def projected(join: Join, prefix: Sql) -> list[Sql]:
+    """The table's columns, under their names in the result."""
     return [f"{prefix}{i} AS {quoted(new)}" for i, (new, _) in enumerate(join.columns)]
 
 
 def with_index(events: DataFrame, join: Join, index: DataFrame, *, present: Sql) -> DataFrame:
-    """The events with the arrays of their key; those that cannot match only where they stay.
+    """The events with the index of their key; without one only in left and anti joins.
 
-    Without keys all events that are `present` meet the one row of the index.
+    Without keys all events that are `present` get the whole index.
     """
-    kind = "left" if join.how in ("left", "anti") else "inner"
-    return events.join(index, same_key(join, present=present), kind)
+    how = "left" if join.how in ("left", "anti") else "inner"
+    return events.join(index, same_key(join, present=present), how)
 
 
 def same_key(join: Join, *, present: Sql = "true") -> Column:
     """The event's keys equal the index's; without keys, the event is `present`."""
     if join.keys is None:
-        # not a literal: Spark would make a filter of that, and a join without an equality
-        return F.expr(f"CASE WHEN {present} THEN 0L END = {hidden('key0')}")
+        # of the event: Spark would make a literal a filter, and a join without an equality
+        return F.expr(f"({present}) = {hidden('key0')}")
     ours = (_comparable(left, join.events[left].dataType) for left, _ in join.keys.pairs)
     return F.expr(" AND ".join(f"{key} = {hidden(f'key{i}')}" for i, key in enumerate(ours)))
 
 
-def _comparable(name: str, kind: t.DataType) -> Sql:
-    """A key that equals nothing where it is NaN, and compares by bytes where it is text."""
+def _comparable(name: str, dtype: t.DataType) -> Sql:
+    """A key that equals nothing where it is NaN, and compares by bytes where it is a string."""
     column = quoted(name)
-    if isinstance(kind, (t.FloatType, t.DoubleType)):
+    if isinstance(dtype, (t.FloatType, t.DoubleType)):
         return f"CASE WHEN NOT isnan({column}) THEN {column} END"
-    return f"collate({column}, 'UTF8_BINARY')" if isinstance(kind, t.StringType) else column
+    return f"collate({column}, 'UTF8_BINARY')" if isinstance(dtype, t.StringType) else column
 
 
-def apart(frame: DataFrame, generated: Sql, name: str) -> DataFrame:
-    """`frame` with a generated column; Spark writes what comes after it into another method.
+def codegen_barrier(frame: DataFrame, generated: Sql, name: str) -> DataFrame:
+    """`frame` with a generated column, after which Spark's code generation begins a new method.
 
-    So neither the test of a polygon nor a wide row makes the other's method too long to be
-    compiled, which would cost tenfold.
+    So neither the test of a polygon nor a wide row makes the other's method too long for the JIT
+    compiler, which would cost tenfold.
     """
     return frame.selectExpr("*", f"{generated} AS {name}")

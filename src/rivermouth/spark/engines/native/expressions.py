@@ -1,8 +1,8 @@
 """The kernels as Spark SQL: the same operations on the same doubles, in the same order.
 
-`rivermouth.kernels` says why they are right: `cells` and `orientation` for points in polygons,
-`kdtree` and `sphere` for distances. Only the sines of the JVM may differ from theirs, in the
-last place.
+`rivermouth.kernels.spatial` explains them: `cells` and `orientation` for points in polygons,
+`distance` and `sphere` for distances. Only the sines of the JVM may differ from theirs, in the
+last bit.
 
 Functions take SQL and give SQL: a tree of Column objects costs a call into the JVM per node.
 Spark writes an expression out wherever it is used, and the JVM does not compile methods of more
@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from rivermouth.kernels.spatial.cells import PREDICATES
 from rivermouth.kernels.spatial.orientation import FILTER, SPLITTER
 from rivermouth.kernels.spatial.sphere import RADIUS
-from rivermouth.kernels.spatial.sql_grid import MOST, PRIMES
+from rivermouth.kernels.spatial.sql_grid import MOST_CELLS, PRIMES
 
 Sql = str
 
@@ -43,13 +43,13 @@ def struct(fields: Mapping[str, Sql]) -> Sql:
 
 
 def grid_cell(space: Sql, x: Sql, y: Sql) -> Sql:
-    """The number of the grid's cell that a point lies in; null outside, and for NaN."""
+    """The number of the grid's cell that a point lies in; 0 outside, and for NaN."""
     i = _clamped(f"floor(({x} - {space}.x0) / {space}.width)", f"{space}.across")
     j = _clamped(f"floor(({y} - {space}.y0) / {space}.height)", f"{space}.along")
     return (
         f"CASE WHEN {_between(x, f'{space}.x0', f'{space}.x1')}"
         f" AND {_between(y, f'{space}.y0', f'{space}.y1')}"
-        f" THEN int({j} * bigint({space}.across) + {i}) END"
+        f" THEN int({j} * bigint({space}.across) + {i} + 1) ELSE 0 END"
     )
 
 
@@ -62,18 +62,19 @@ def _between(value: Sql, low: Sql, high: Sql) -> Sql:
     return f"({value} >= {low} AND {value} <= {high})"
 
 
-def hashed_cell(space: Sql, cells: Sql, position: tuple[Sql, ...]) -> Sql:
-    """The number of the hashed cell that a place lies in; null where nothing can be near."""
+def hashed_cell(space: Sql, position: tuple[Sql, ...]) -> Sql:
+    """The number of the hashed cell that a position lies in; 0 where nothing can be near."""
     inside, terms = [], []
     for axis, coordinate in enumerate(position):
         low = f"{space}.low{axis}"
         inside.append(_between(coordinate, low, f"{space}.high{axis}"))
-        count = f"least(floor(({coordinate} - {low}) / {space}.side), {MOST}L)"
+        count = f"least(floor(({coordinate} - {low}) / {space}.side), {MOST_CELLS}L)"
         terms.append(f"{count} * {PRIMES[axis]}L")
-    return f"CASE WHEN {' AND '.join(inside)} THEN int(({' + '.join(terms)}) % size({cells})) END"
+    cell = f"({' + '.join(terms)}) % bigint({space}.count) + 1"
+    return f"CASE WHEN {' AND '.join(inside)} THEN int({cell}) ELSE 0 END"
 
 
-def on_sphere(lon: Sql, lat: Sql) -> tuple[Sql, Sql, Sql]:
+def unit_vector(lon: Sql, lat: Sql) -> tuple[Sql, Sql, Sql]:
     """A point in degrees as a vector of length one, null where the latitude is beyond a pole."""
     lam, phi = _radians(lon), f"CASE WHEN abs({lat}) <= 90D THEN {_radians(lat)} END"
     return f"cos({phi}) * cos({lam})", f"cos({phi}) * sin({lam})", f"sin({phi})"
@@ -111,11 +112,11 @@ def _crossing(edge: Sql, x: Sql, y: Sql) -> Sql:
 def is_near(candidate: Sql, x: Sql, y: Sql, limit: float, *, sphere: bool) -> Sql:
     """Whether a candidate is at most `limit` away."""
     if sphere:
-        apart = great_circle(x, y, f"{candidate}.x", f"{candidate}.y")
+        distance = great_circle(x, y, f"{candidate}.x", f"{candidate}.y")
     else:
         dx, dy = f"({x} - {candidate}.x)", f"({y} - {candidate}.y)"
-        apart = f"sqrt({dx} * {dx} + {dy} * {dy})"
-    return f"({apart} <= {number(limit)})"
+        distance = f"sqrt({dx} * {dx} + {dy} * {dy})"
+    return f"({distance} <= {number(limit)})"
 
 
 def great_circle(lon: Sql, lat: Sql, other_lon: Sql, other_lat: Sql) -> Sql:
@@ -129,10 +130,10 @@ def great_circle(lon: Sql, lat: Sql, other_lon: Sql, other_lat: Sql) -> Sql:
 
 # -- on which side of a line a point lies, as in `rivermouth.kernels.spatial.orientation`
 
-Spot = tuple[Sql, Sql]
+Xy = tuple[Sql, Sql]
 
 
-def by_side(a: Spot, b: Spot, p: Spot, *, left: Sql, right: Sql, on: Sql) -> Sql:
+def by_side(a: Xy, b: Xy, p: Xy, *, left: Sql, right: Sql, on: Sql) -> Sql:
     """One of three: `p` lies left of the line from `a` to `b`, right of it, or on it."""
     (ax, ay), (bx, by), (px, py) = a, b, p
     pairs = {"a": (ax, px), "b": (by, py), "c": (ay, py), "d": (bx, px)}
@@ -149,7 +150,7 @@ def by_side(a: Spot, b: Spot, p: Spot, *, left: Sql, right: Sql, on: Sql) -> Sql
     )
 
 
-def _in_double_double(pairs: Mapping[str, Spot]) -> Sql:
+def _in_double_double(pairs: Mapping[str, Xy]) -> Sql:
     """The difference a * b - c * d, of `f` and what rounding left of it (about 106 bits)."""
     lows = {f"{name}_low": _rest(f"f.{name}", *pair) for name, pair in pairs.items()}
     heads = {f"{name}_head": _head(f"f.{name}") for name in pairs}

@@ -20,19 +20,20 @@ from pyspark.sql import types as t
 from rivermouth.errors import PlanError
 from rivermouth.kernels.spatial.cells import PREDICATES
 from rivermouth.spark import types
+from rivermouth.spark.engines.native import index_rows
 from rivermouth.spark.engines.native.columns import (
-    KINDS,
-    brought,
+    HOWS,
     event_columns,
     hidden,
+    projected,
     quoted,
     same_key,
 )
 from rivermouth.spark.engines.native.counting import counted
-from rivermouth.spark.engines.native.place_rows import PlaceRows
-from rivermouth.spark.engines.native.places import join_places
+from rivermouth.spark.engines.native.index_rows import SpatialRows
 from rivermouth.spark.engines.native.ranges import RangeRows, join_ranges
-from rivermouth.spark.engines.native.rows import KeyedRows
+from rivermouth.spark.engines.native.rows import KeyedRows, broadcast_limit
+from rivermouth.spark.engines.native.spatial import join_spatial
 from rivermouth.spark.validation.join_table import WHERE, Join
 from rivermouth.spec.caches import Full
 from rivermouth.spec.conditions import DWithin, Nearest, Point, Topology
@@ -54,11 +55,11 @@ def native_join(events: DataFrame, join: Join, cache: Full, folder: str) -> Data
     events = counted(events, join)
     index = F.broadcast(index_frame(events.sparkSession, join, cache, folder))
     if join.spatial is not None:
-        return join_places(events, join, index)
+        return join_spatial(events, join, index)
     if join.range is not None:
         return join_ranges(events, join, index)
-    joined = events.join(index, same_key(join), KINDS[join.how])
-    return joined.selectExpr(*event_columns(join), *brought(join, hidden("c")))
+    joined = events.join(index, same_key(join), HOWS[join.how])
+    return joined.selectExpr(*event_columns(join), *projected(join, hidden("c")))
 
 
 def refuse(join: Join) -> None:
@@ -94,7 +95,8 @@ def _trouble(join: Join) -> str:
 
 def index_frame(spark: SparkSession, join: Join, cache: Full, folder: str) -> DataFrame:
     """The rows of `native_rows`, made by one worker, under names that no event has."""
-    rows = _rows_for(join)
+    splits = join.spatial is not None and join.keys is None
+    rows = _rows_for(join, broadcast_limit(spark, doubling=not splits))
     schema = t.StructType(
         [
             t.StructField(hidden(field.name), _spark_type(field.type), field.nullable)
@@ -111,13 +113,16 @@ def index_frame(spark: SparkSession, join: Join, cache: Full, folder: str) -> Da
     return one.mapInArrow(_FromSnapshot(rows, spec, cache, folder).make, schema)
 
 
-def _rows_for(join: Join) -> KeyedRows:
+def _rows_for(join: Join, most_bytes: int) -> KeyedRows:
     if join.range is not None:
-        return RangeRows.for_range(join)
+        return RangeRows.for_range(join, most_bytes)
     if join.spatial is None:
-        return KeyedRows.of(join)
+        return KeyedRows.of(join, most_bytes)
     assert not isinstance(join.spatial, Nearest)
-    return PlaceRows.of(join, place=join.spatial, none=join.how == "left")
+    return SpatialRows.of(
+        join, most_bytes, spatial=join.spatial, none=join.how == "left",
+        part_bytes=index_rows.PART_BYTES,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,11 @@
 """Ranges in the native plan: each key's values in order, and a binary search in Spark SQL.
 
-The table comes as one row per key (one in all where the condition has no `equal`):
+The table comes as one row per key (one in all where the condition has no keys):
 
     key0, key1, ...   what the event's columns must equal
     steps             array: ..., 4, 2, 1, the steps of a search among so many values
     values            array: the key's values, in order
-    rows              array: what is brought, in the same order
+    rows              array: the projected columns, in the same order
 
 Going up the steps counts the values that are not above the event's own; all that a range asks for
 follows from one or two such counts, exactly, whatever the distribution of the values.
@@ -27,10 +27,10 @@ from rivermouth.kernels.keys.values import DIGITS, floats, key_ints, missing
 from rivermouth.kernels.ranges.range_keys import LEAST, MOST, steps
 from rivermouth.kernels.table_join.matching import Columns, Index
 from rivermouth.spark.engines.native.columns import (
-    apart,
-    brought,
+    codegen_barrier,
     event_columns,
     hidden,
+    projected,
     quoted,
     with_index,
 )
@@ -42,7 +42,7 @@ from rivermouth.spark.engines.native.rows import (
     groups_of,
     list_array,
     list_of,
-    sure,
+    non_null,
 )
 from rivermouth.spark.validation.join_table import WHERE, Join
 from rivermouth.spec.conditions import Between, Offset
@@ -72,13 +72,14 @@ class RangeRows(KeyedRows):
     scale: int
 
     @classmethod
-    def for_range(cls, join: Join) -> RangeRows:
+    def for_range(cls, join: Join, most_bytes: int) -> RangeRows:
         """What `join`, which has a range, needs."""
         assert join.range is not None
         kind = join.events[join.range.left].dataType
         is_float = isinstance(kind, (t.FloatType, t.DoubleType))
         return cls.of(
             join,
+            most_bytes,
             column=join.range.right,
             kind=pa.float64() if is_float else pa.int64(),
             scale=_scale(join),
@@ -87,20 +88,21 @@ class RangeRows(KeyedRows):
     @property
     def schema(self) -> pa.Schema:
         """The columns."""
-        steps, values = sure(_STEPS, list_of(pa.int32())), sure(_VALUES, list_of(self.kind))
+        steps, values = non_null(_STEPS, list_of(pa.int32())), non_null(_VALUES, list_of(self.kind))
         return pa.schema([*self.key_fields, steps, values, *self.row_fields])
 
     def make(self, table: Columns, index: Index | None = None) -> pa.RecordBatch:
         """The rows, as `KeyedRows.make` gives them."""
         there = ~missing([table[self.column]])
-        groups = _only(groups_of(table, self.equal), there)
+        groups = _only(groups_of(table, self.keys), there)
         if not groups.count:
             return pa.RecordBatch.from_pylist([], self.schema)
         values = _numbers(table[self.column].take(pa.array(groups.rows)), self.kind, self.scale)
         number_of = np.repeat(np.arange(groups.count), np.diff(groups.start))
         order = np.lexsort((values, number_of))  # stable: equal values stay in the table's order
         groups = Groups(groups.rows[order], groups.start)
-        self.check_size(table, 8 * len(order) + 64 * groups.count)
+        sizes = 8 * np.diff(groups.start) + 64 + self.row_bytes(table, groups)
+        self.check_size(sizes)
         parts = [
             *self.keys_of(table, groups.rows[groups.start[:-1]]),
             _steps(groups),
@@ -159,8 +161,10 @@ def join_ranges(events: DataFrame, join: Join, index: DataFrame) -> DataFrame:
         passes = found if join.how == "semi" else f"NOT {found}"
         return counted.filter(passes).selectExpr(*event_columns(join))
     rows = _rows_between(join, hidden("first"), hidden("last"))
-    each = apart(counted, f"{'explode_outer' if join.how == 'left' else 'explode'}({rows})", _ROW)
-    return each.selectExpr(*event_columns(join), *brought(join, f"{_ROW}.c"))
+    each = codegen_barrier(
+        counted, f"{'explode_outer' if join.how == 'left' else 'explode'}({rows})", _ROW
+    )
+    return each.selectExpr(*event_columns(join), *projected(join, f"{_ROW}.c"))
 
 
 _ROW = hidden("row")

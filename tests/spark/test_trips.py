@@ -182,12 +182,13 @@ def test_trips_chain_with_other_operators(spark, make, tmp_path):
         ({"late": "drop"}, "late is 'drop'"),
         ({"by": "kind"}, "by names column 'kind', which the result has itself"),
         ({"by": ["who", "at"]}, "column 'at' is named twice"),
+        ({"late": "rows"}, "the positions have a column '_x', a name that the state uses"),
         ({"lateness": "-1 second"}, "'-1 second' is negative"),
         ({"buckets": 0}, "buckets is 0"),
     ],
 )
 def test_what_cannot_be_done_is_said_at_definition(spark, asked, sentence):
-    positions = frame(spark, WALK).withColumn("kind", F.lit("cab"))
+    positions = frame(spark, WALK).withColumn("kind", F.lit("cab")).withColumn("_x", F.lit(1))
     with pytest.raises(RivermouthError) as caught:
         rm.trips(positions, **ASKED | asked)
     assert sentence in str(caught.value)

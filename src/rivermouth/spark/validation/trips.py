@@ -85,7 +85,7 @@ def check(
     fields += checked.record
     if checked.late == "rows":
         fields.append(t.StructField(REASON, t.StringType()))
-    _check_names(where, [field.name for field in fields], checked.by)
+    _check_names(where, [field.name for field in fields], checked)
     schema = t.StructType(fields)
     query = Trajectory(
         checked.by,
@@ -152,12 +152,20 @@ def _srid(relation: Relation, point: Geometry) -> int:
     return relation.srid(point)
 
 
-def _check_names(where: str, names: Sequence[str], by: Sequence[str]) -> None:
-    added = names[len(by) :]
-    if clash := [name for name in by if name in (*added, X, Y)]:
+def _check_names(where: str, names: Sequence[str], checked: Positions) -> None:
+    added = names[len(checked.by) :]
+    if clash := [name for name in checked.by if name in (*added, X, Y)]:
         raise ColumnError(
             where,
             f"by names column {clash[0]!r}, which the result has itself",
             there=f"it adds {added}",
+            todo=f"Rename it first: positions.withColumnRenamed({clash[0]!r}, ...).",
+        )
+    if checked.late == "rows" and (
+        clash := [name for name in (X, Y) if name in checked.schema.names]
+    ):
+        raise ColumnError(
+            where,
+            f"the positions have a column {clash[0]!r}, a name that the state uses",
             todo=f"Rename it first: positions.withColumnRenamed({clash[0]!r}, ...).",
         )

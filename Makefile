@@ -31,7 +31,7 @@ test-fast: env
 test-kernels: env
 	$(PYTEST) -q tests/kernels tests/spec src/rivermouth/kernels src/rivermouth/spec src/rivermouth/errors.py
 
-# queries killed with -9 twenty times each, where `test` kills them twice
+# queries killed with -9 twenty times each, where `test` kills them once
 test-kills: env
 	RIVERMOUTH_KILLS=20 $(PYTEST) -q tests -k killed
 

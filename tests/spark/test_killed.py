@@ -8,7 +8,7 @@ from tests.support.killing import KILLS, kill_and_finish, output
 
 pytestmark = pytest.mark.spark
 
-FILES, ROWS = 8 * KILLS, 40  # a kill lets one to six batches pass
+FILES, ROWS = 8 * KILLS + 4, 40  # a kill lets one to six batches pass
 
 QUERY = """
 import sys, time

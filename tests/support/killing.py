@@ -14,7 +14,7 @@ import time
 import pyarrow.parquet as pq
 
 #: how often a test kills its query; `make test-kills` asks for more
-KILLS = int(os.environ.get("RIVERMOUTH_KILLS", "2"))
+KILLS = int(os.environ.get("RIVERMOUTH_KILLS", "1"))
 
 
 def kill_and_finish(script: str, folder: pathlib.Path, *, seed: int, kills: int = KILLS) -> None:

@@ -16,7 +16,7 @@ import rivermouth as rm
 
 pytestmark = pytest.mark.spark
 
-FILES, ROWS = 5 * KILLS, 30
+FILES, ROWS = 5 * KILLS + 4, 30
 BEGIN = dt.datetime(2026, 11, 16, tzinfo=dt.UTC)
 
 QUERY = """

@@ -52,19 +52,19 @@ def folder() -> Path:
 
 def new_path(run: str) -> Path:
     """A file for this run in the folder of histories, from which the oldest ones go."""
-    place = folder()
-    place.mkdir(parents=True, exist_ok=True)
-    for old in files(place)[_MOST_RUNS - 1 :]:
+    runs = folder()
+    runs.mkdir(parents=True, exist_ok=True)
+    for old in files(runs)[_MOST_RUNS - 1 :]:
         old.unlink(missing_ok=True)
-    return place / f"{run}{SUFFIX}"
+    return runs / f"{run}{SUFFIX}"
 
 
-def files(place: Path) -> list[Path]:
+def files(runs: Path) -> list[Path]:
     """The histories in a folder, the one that was written last first; a file is its own list."""
-    if place.is_file():
-        return [place]
+    if runs.is_file():
+        return [runs]
     found: dict[Path, float] = {}
-    for path in place.glob(f"*{SUFFIX}"):
+    for path in runs.glob(f"*{SUFFIX}"):
         with contextlib.suppress(FileNotFoundError):  # gone since it was listed
             found[path] = path.stat().st_mtime
     return sorted(found, key=lambda path: -found[path])

@@ -14,7 +14,7 @@ NONE = -1
 
 
 def chosen(pairs: Pairs, count: int, how: str) -> tuple[Ints, Ints | None, Ints | None]:
-    """Which left rows come out, with which table rows and at which place among the pairs.
+    """Which left rows come out, with which table rows and at which position among the pairs.
 
     `NONE` stands for a left row that found nothing; semi and anti joins have no table rows.
     """
@@ -22,19 +22,19 @@ def chosen(pairs: Pairs, count: int, how: str) -> tuple[Ints, Ints | None, Ints 
         found = np.zeros(count, dtype=bool)
         found[pairs.left] = True
         return np.flatnonzero(found if how == "semi" else ~found), None, None
-    places = np.arange(len(pairs.left))
+    positions = np.arange(len(pairs.left))
     if how == "inner":
-        return pairs.left, pairs.right, places
+        return pairs.left, pairs.right, positions
     found = np.zeros(count, dtype=bool)
     found[pairs.left] = True
     if found.all():
-        return pairs.left, pairs.right, places
+        return pairs.left, pairs.right, positions
     unmatched = np.flatnonzero(~found)
     none = np.full(len(unmatched), NONE)
     left = np.concatenate([pairs.left, unmatched])
     order = np.argsort(left, kind="stable")
     right = np.concatenate([pairs.right, none])[order]
-    return left[order], right, np.concatenate([places, none])[order]
+    return left[order], right, np.concatenate([positions, none])[order]
 
 
 def take(columns: Sequence[pa.Array], rows: Ints, count: int) -> list[pa.Array]:
@@ -62,11 +62,11 @@ def assemble(
     distance: str | None = None,
 ) -> dict[str, pa.Array]:
     """The result's columns: the batch's, then those brought, then the distances if asked for."""
-    left, right, places = chosen(pairs, batch.num_rows, how)
+    left, right, positions = chosen(pairs, batch.num_rows, how)
     result = dict(zip(batch.schema.names, take(batch.columns, left, batch.num_rows), strict=True))
     if right is not None:
         brought = take_or_null([table[old] for _, old in columns], right)
         result.update(zip((new for new, _ in columns), brought, strict=True))
-    if distance is not None and places is not None:
-        (result[distance],) = take_or_null([pa.array(pairs.distance)], places)
+    if distance is not None and positions is not None:
+        (result[distance],) = take_or_null([pa.array(pairs.distance)], positions)
     return result

@@ -37,8 +37,8 @@ def to_partitions(events: DataFrame, route: Column, count: int) -> DataFrame:
 
 def parts(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
     """The rows of each route in a batch, without the column that says it; as a rule one."""
-    place = batch.schema.get_field_index(ROUTE)
-    route, rows = batch.column(place).to_numpy(), batch.remove_column(place)
+    index = batch.schema.get_field_index(ROUTE)
+    route, rows = batch.column(index).to_numpy(), batch.remove_column(index)
     if not len(route):
         return
     if route.min() == route.max():

@@ -90,8 +90,8 @@ class SnapshotStore:
         if "://" not in folder or folder.startswith("file://"):
             return cls(Path(folder.removeprefix("file://")) / digest)
         caches = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
-        place = hashlib.sha256(folder.encode()).hexdigest()[:24]
-        home = caches / "rivermouth" / "snapshots" / place / digest
+        shared = hashlib.sha256(folder.encode()).hexdigest()[:24]
+        home = caches / "rivermouth" / "snapshots" / shared / digest
         return cls(home, f"{folder.rstrip('/')}/{digest}")
 
     def newest(self) -> str | None:

@@ -32,17 +32,17 @@ SELECT table_name FROM information_schema.tables WHERE table_schema = %s ORDER B
 def describe(connection: Any, table: str, database: str) -> Relation:
     """What the server says of `table`."""
     *outer, name = sql.parts_of(table, call=CALL, outer="database")
-    place = (outer[0] if outer else database, name)
+    qualified = (outer[0] if outer else database, name)
     with connection.cursor() as cursor:
-        cursor.execute(_COLUMNS, place)
+        cursor.execute(_COLUMNS, qualified)
         found = cursor.fetchall()
         if not found:
-            cursor.execute(_TABLES, place[:1])
+            cursor.execute(_TABLES, qualified[:1])
             names = [name for (name,) in cursor.fetchall()]
-            raise sql.missing_table(CALL, table, names, place=f"database {place[0]!r}")
-        relation = ".".join(map(quoted, place))
+            raise sql.missing_table(CALL, table, names, place=f"database {qualified[0]!r}")
+        relation = ".".join(map(quoted, qualified))
         columns = {row[0]: _column(cursor, table, relation, row) for row in found}
-        cursor.execute(_KEY, place)
+        cursor.execute(_KEY, qualified)
         return Relation(relation, columns, tuple(quoted(name) for (name,) in cursor.fetchall()))
 
 

@@ -53,12 +53,12 @@ class MySQLTable(SQLTable):
         self, relation: Relation, condition: Condition, columns: Columns, left: Left
     ) -> Statement:
         """The records are sent as one JSON text, without those that cannot match."""
-        equal, span = answerable(condition, where=self.call)
-        probes = probes_of(left, equal, span, relation.schema, where=self.call)
+        keys, span = answerable(condition, where=self.call)
+        probes = probes_of(left, keys, span, relation.schema, where=self.call)
         values = {name: json_values(name, column) for name, column in probes.columns.items()}
         kept = np.flatnonzero(~key_index.missing(list(values.values())))
         sent = {name: column.take(pa.array(kept)) for name, column in values.items()}
-        types = probe_types(relation, equal, span)
+        types = probe_types(relation, keys, span)
         kinds = {name: types[name].sent for name in sent}
         for name, column in probes.columns.items():
             if pa.types.is_decimal(column.type):  # as many digits before the point as there can be
@@ -68,7 +68,7 @@ class MySQLTable(SQLTable):
         records = f"JSON_TABLE(%(records)s, '$[*]' COLUMNS ({', '.join(paths)}))"
         rows = list(zip(range(len(kept)), *(v.to_pylist() for v in sent.values()), strict=True))
         return Statement(
-            statements.lookup(relation, columns, equal, span, records),
+            statements.lookup(relation, columns, keys, span, records),
             {**relation.parameters, "records": json.dumps(rows, ensure_ascii=False)},
             [NUMBER, *columns],
             Probes(probes.rows[kept], sent),

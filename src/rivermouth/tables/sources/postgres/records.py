@@ -43,21 +43,21 @@ def records_of(
     left: Mapping[str, pa.Array], parts: Parts, relation: Relation, *, srid: int
 ) -> Records:
     """The records of `left` that can match; a place in another system than `srid` cannot."""
-    equal, place, span = parts
-    types = probe_types(relation, equal, span)
+    keys, spatial, span = parts
+    types = probe_types(relation, keys, span)
     usable = np.ones(len(next(iter(left.values()))), dtype=bool)
     probes: dict[str, pa.Array] = {}
     if types:
-        probes = columns_of(left, equal, span, relation.schema, where=CALL)
+        probes = columns_of(left, keys, span, relation.schema, where=CALL)
         probes = {name: _valid(column, types[name].sent) for name, column in probes.items()}
         usable &= ~key_index.missing(list(probes.values()))
-    places = None
-    if place is not None:
-        places = geometries_for(place, left, place.left, srid)
-        usable &= places.valid
+    geometries = None
+    if spatial is not None:
+        geometries = geometries_for(spatial, left, spatial.left, srid)
+        usable &= geometries.valid
     records = Records(np.flatnonzero(usable))
-    if places is not None:
-        _add_places(records, places)
+    if geometries is not None:
+        _add_geometries(records, geometries)
     else:
         records.rows = _by_key(records.rows, probes)
     kept = pa.array(records.rows)
@@ -84,12 +84,12 @@ def _valid(column: pa.Array, sent: str) -> pa.Array:
     return pc.if_else(pc.match_substring_regex(column, _UUID), column, pa.scalar(None, column.type))
 
 
-def _add_places(records: Records, places: Geometries) -> None:
-    if places.is_points:
-        for name, axis in zip("xy", places.xy, strict=True):
+def _add_geometries(records: Records, geometries: Geometries) -> None:
+    if geometries.is_points:
+        for name, axis in zip("xy", geometries.xy, strict=True):
             records.arrays[name] = (NUMBERS["float8"](axis[records.rows]), "float8")
         return
-    shapes = places.shapes[records.rows]
+    shapes = geometries.shapes[records.rows]
     # GEOS before 3.13 fails on collections whose parts overlap, and the statement with it
     collections = shapely.get_type_id(shapes) == shapely.GeometryType.GEOMETRYCOLLECTION
     shapes[collections] = shapely.union_all(shapes[collections][:, None], axis=1)

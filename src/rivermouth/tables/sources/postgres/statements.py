@@ -47,7 +47,7 @@ _PREDICATES = {
 
 # True of rows with a place: null makes no comparison true, and NaN is above infinity. A bounding
 # box leaves out a NaN between two vertices; lengths do not.
-_HAS_PLACE = (
+_HAS_GEOMETRY = (
     "ST_XMax({0}::box2d) - ST_XMin({0}::box2d) + ST_YMax({0}::box2d) - ST_YMin({0}::box2d)"
     " < 'Infinity' AND ST_Perimeter({0}) + ST_Length({0}) < 'Infinity'"
 )
@@ -97,31 +97,31 @@ class Geometry:
         return text.format(plane=self.plane, sphere=self.sphere)
 
 
-def geometry_of(place: Spatial, relation: Relation) -> Geometry:
-    """The geometries that `place` names in the table."""
-    plane, sphere, srid = _expressions(place, relation)
-    test = _IS_ON_SPHERE if is_on_sphere(place) else _HAS_PLACE
+def geometry_of(spatial: Spatial, relation: Relation) -> Geometry:
+    """The geometries that the condition names in the table."""
+    plane, sphere, srid = _expressions(spatial, relation)
+    test = _IS_ON_SPHERE if is_on_sphere(spatial) else _HAS_GEOMETRY
     return Geometry(plane, sphere, test.format(plane), srid)
 
 
-def _expressions(place: Spatial, relation: Relation) -> tuple[str, str, int]:
+def _expressions(spatial: Spatial, relation: Relation) -> tuple[str, str, int]:
     """The table's geometries for the plane and for the sphere, and their SRID."""
-    if isinstance(place.right, Point):
-        x, y = (relation.columns[name].at for name in (place.right.x, place.right.y))
+    if isinstance(spatial.right, Point):
+        x, y = (relation.columns[name].at for name in (spatial.right.x, spatial.right.y))
         made = f"ST_MakePoint({x}::float8, {y}::float8)"
         return made, f"geography({made})", 0
-    column = relation.columns[place.right]
+    column = relation.columns[spatial.right]
     if not isinstance(column, GeometryColumn):
         raise ColumnError(
             CALL,
-            f"column {place.right!r} is {column.field.type}, which PostGIS has no index for",
-            todo=f"Make it a geometry, as in ST_GeomFromWKB({place.right}), or keep the table near "
-            "with cache=rm.full().",
+            f"column {spatial.right!r} is {column.field.type}, which PostGIS has no index for",
+            todo=f"Make it a geometry, as in ST_GeomFromWKB({spatial.right}), or keep the table "
+            "near with cache=rm.full().",
         )
-    if is_on_sphere(place) and not column.points:
+    if is_on_sphere(spatial) and not column.points:
         raise TableInvalid(
             CALL,
-            f"column {place.right!r} holds shapes that are not points, but great circles are "
+            f"column {spatial.right!r} holds shapes that are not points, but great circles are "
             "measured between points",
             todo="Use a column of points, or distance= in a projected plane.",
         )
@@ -138,18 +138,18 @@ def statement(
 
     Rows come by record, then in the table's order; for `nearest` by distance, which comes last.
     """
-    equal, place, span = parts
+    keys, spatial, span = parts
     parameters = {name: values for name, (values, _) in records.arrays.items()}
     parameters |= relation.parameters
-    if place is None:
-        body = lookup(relation, columns, equal, span, "l", newest=_newest)
+    if spatial is None:
+        body = lookup(relation, columns, keys, span, "l", newest=_newest)
         return _records(records, srid=0) + body, parameters
-    geometry = geometry_of(place, relation)
-    test, values = _test(place, geometry)
-    on = [*key_tests(relation, equal), *test]
-    match place:
+    geometry = geometry_of(spatial, relation)
+    test, values = _test(spatial, geometry)
+    on = [*key_tests(relation, keys), *test]
+    match spatial:
         case Nearest():
-            body = _nearest(relation, place, geometry, columns, on)
+            body = _nearest(relation, spatial, geometry, columns, on)
         case Topology() if relation.few:
             body = _walk(relation, geometry, columns, on)
         case _:
@@ -171,9 +171,9 @@ def _records(records: Records, *, srid: int) -> str:
     )
 
 
-def _test(place: Spatial, geometry: Geometry) -> tuple[list[str], dict[str, Any]]:
+def _test(spatial: Spatial, geometry: Geometry) -> tuple[list[str], dict[str, Any]]:
     """What must hold of a pair, and the values that are bound."""
-    match place:
+    match spatial:
         case Topology("relate", _, _, pattern):
             assert pattern is not None
             near = "" if may_be_disjoint(pattern) else "l.g && {plane} AND "
@@ -188,7 +188,7 @@ def _test(place: Spatial, geometry: Geometry) -> tuple[list[str], dict[str, Any]
             return [geometry.write(_SPHERE_NEAR)], {"limit": limit, "wide": wide}
         case Nearest(k=k, limit=cut_off):
             return [], {"k": k, "limit": math.inf if cut_off is None else cut_off}
-    raise AssertionError(place)
+    raise AssertionError(spatial)
 
 
 def _newest(
@@ -225,7 +225,7 @@ def _walk(relation: Relation, geometry: Geometry, columns: Columns, on: Sequence
 
 
 def _nearest(
-    relation: Relation, place: Nearest, geometry: Geometry, columns: Columns, on: Sequence[str]
+    relation: Relation, spatial: Nearest, geometry: Geometry, columns: Columns, on: Sequence[str]
 ) -> str:
     """Each record takes the first `k` rows by distance, equally far ones in the table's order.
 
@@ -234,7 +234,7 @@ def _nearest(
     are no farther.
     """
     by, reached, far = map(
-        geometry.write, _SPHERE_NEAREST if is_on_sphere(place) else _PLANE_NEAREST
+        geometry.write, _SPHERE_NEAREST if is_on_sphere(spatial) else _PLANE_NEAREST
     )
     read, order = [column.reads for column in columns], relation.ordered
     shown, ranks = ([f"{c}{n}" for n in range(len(of))] for c, of in (("c", read), ("o", order)))

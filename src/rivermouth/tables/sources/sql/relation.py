@@ -148,9 +148,9 @@ class Relation:
         return [self.columns[name] for name in columns]
 
 
-def probe_types(relation: Relation, equal: Keys | None, span: Range | None) -> dict[str, SQLType]:
+def probe_types(relation: Relation, keys: Keys | None, span: Range | None) -> dict[str, SQLType]:
     """The types of the columns that probes are compared with, by the names that `Probes` has."""
-    pairs = equal.pairs if equal is not None else ()
+    pairs = keys.pairs if keys is not None else ()
     types = {f"key{n}": relation.columns[right].type for n, (_, right) in enumerate(pairs)}
     if span is not None:
         types |= dict.fromkeys(("low", "high", "until"), relation.columns[span.right].type)

@@ -21,9 +21,9 @@ def select(relation: Relation, columns: Columns) -> str:
     )
 
 
-def key_tests(relation: Relation, equal: Keys | None) -> list[str]:
+def key_tests(relation: Relation, keys: Keys | None) -> list[str]:
     """That each record's keys equal the row's."""
-    pairs = equal.pairs if equal is not None else ()
+    pairs = keys.pairs if keys is not None else ()
     return [relation.columns[right].matches(f"l.key{n}") for n, (_, right) in enumerate(pairs)]
 
 
@@ -64,13 +64,13 @@ def newest(
 def lookup(
     relation: Relation,
     columns: Columns,
-    equal: Keys | None,
+    keys: Keys | None,
     span: Range | None,
     records: str,
     newest: Callable[..., str] = newest,
 ) -> str:
     """Read ``n``, then `columns`, of the rows that match by keys, a range, or both."""
-    on = key_tests(relation, equal)
+    on = key_tests(relation, keys)
     match span:
         case AsOf(right=right):
             return newest(relation, columns, on, relation.columns[right], records)

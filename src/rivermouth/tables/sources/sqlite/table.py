@@ -148,9 +148,9 @@ class SQLiteTable(SQLTable):
     def _statement(
         self, relation: Relation, condition: Condition, columns: Columns, left: Left
     ) -> Statement:
-        equal, span = answerable(condition, where=self.call)
-        probes = probes_of(left, equal, span, relation.schema, where=self.call)
-        text = statements.lookup(relation, columns, equal, span, "temp.records")
+        keys, span = answerable(condition, where=self.call)
+        probes = probes_of(left, keys, span, relation.schema, where=self.call)
+        text = statements.lookup(relation, columns, keys, span, "temp.records")
         return Statement(text, relation.parameters, [NUMBER, *columns], probes)
 
     def _execute(self, file: sqlite3.Connection, statement: Statement) -> Batches:

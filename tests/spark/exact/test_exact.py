@@ -214,7 +214,7 @@ def test_a_late_record_that_stays_alone_is_corrected_after_its_wait(spark, tmp_p
         deadline = time.monotonic() + 120
         while time.monotonic() < deadline:
             found = running.results().where(first).collect()
-            if found and found[0].answer == "exact":
+            if found and found[0].status == "exact":
                 break
             time.sleep(0.5)
         assert found[0].records == 4

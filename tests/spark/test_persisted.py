@@ -322,8 +322,9 @@ def exact_store(spark: SparkSession, folder: Path) -> Result:
 
     running = exact_job(spark, folder, receive).start(availableNow=True)
     running.awaitTermination()
+    results = running.results().drop("emitted")
     return {
-        "results": rows(running.results().drop("emitted")),
+        "results": rows(results.withColumnRenamed("status", "answer")),  # its first name
         "changes": rows(running.changelog().drop("emitted")),
         "told": list(told.values()),
         "corrections": [

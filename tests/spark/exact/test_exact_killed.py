@@ -77,4 +77,4 @@ def test_killed_and_started_again_the_store_ends_exact(spark, folder):
     truth = rm.aggregate(events, summary).select(*names).collect()
     found = spark.read.parquet(str(folder / "results"))
     assert sorted(found.select(*names).collect()) == sorted(truth)
-    assert found.where("answer <> 'exact'").count() == 0
+    assert found.where("status <> 'exact'").count() == 0

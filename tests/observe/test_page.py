@@ -79,7 +79,7 @@ def test_corrections_are_counted_and_drawn(page: Page, server: Server, tmp_path:
     page.wait("document.querySelector('#tiles [data-name=corrections] dd')?.textContent === '4'")
     writer.corrections([*told, {"number": 2, "rows": 3, "at": BEGIN + 2.0, **made}])
     page.wait("document.querySelector('#tiles [data-name=corrections] dd').textContent === '7'")
-    assert "Answers by corrections; newest: so far 7, this correction 3" in page.run(
+    assert "Results by corrections; newest: so far 7, this correction 3" in page.run(
         "document.querySelector('#chart-corrections canvas').getAttribute('aria-label')"
     )
 

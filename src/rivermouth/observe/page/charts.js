@@ -34,7 +34,7 @@ rivermouth.charts = (() => {
 
   const OF_CORRECTIONS = [
     {
-      id: "corrections", title: "Answers by corrections", unit: format.compact,
+      id: "corrections", title: "Results by corrections", unit: format.compact,
       lines: [
         ["so far", "a", (c) => c.together],
         ["this correction", "b", (c) => c.results],

@@ -1,4 +1,4 @@
-"""The house stands as it was drawn: layers, a lazy door, types and style checked by tools."""
+"""Layers, lazy imports, types and style, checked by tools."""
 
 import pathlib
 import subprocess

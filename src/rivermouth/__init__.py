@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_HOMES = {
+_NAMES = {
     "RivermouthError": "rivermouth.errors",
     **dict.fromkeys(("aggregate", "rejected"), "rivermouth.spark.aggregate"),
     "correct": "rivermouth.spark.correct",
@@ -98,7 +98,7 @@ _HOMES = {
     "summary": "rivermouth.spec.summaries",
     **dict.fromkeys(("sliding", "tumbling"), "rivermouth.spec.windows"),
 }
-_ROOMS = {
+_MODULES = {
     "errors": "rivermouth.errors",
     "plot": "rivermouth.observe.plot",
     "tables": "rivermouth.tables",
@@ -166,10 +166,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in _ROOMS:
-        return importlib.import_module(_ROOMS[name])
-    if name in _HOMES:
-        return getattr(importlib.import_module(_HOMES[name]), name)
+    if name in _MODULES:
+        return importlib.import_module(_MODULES[name])
+    if name in _NAMES:
+        return getattr(importlib.import_module(_NAMES[name]), name)
     raise AttributeError(f"module 'rivermouth' has no attribute {name!r}")
 
 

@@ -1,1 +1,1 @@
-"""How Spark carries it: the only room that imports pyspark."""
+"""The operators on Spark: the only layer that imports pyspark."""

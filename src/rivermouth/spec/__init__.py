@@ -1,1 +1,1 @@
-"""What a user says: frozen values, standard library only."""
+"""What a user defines: frozen values, standard library only."""

@@ -1,1 +1,1 @@
-"""Two streams in space and time: where rows go, how they are held, and which of them meet."""
+"""Two streams in space and time: where rows go, how they are kept, and which of them are joined."""

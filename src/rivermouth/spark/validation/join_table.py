@@ -1,4 +1,4 @@
-"""What `join_table` was asked, checked against both schemas: the first of the three steps."""
+"""The arguments of `join_table`, checked against both schemas."""
 
 from __future__ import annotations
 

@@ -1,11 +1,14 @@
 """The examples: each runs as it stands, and says what pandas says."""
 
+import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
-from examples import product_recall, time_slices, traffic
+from examples import product_recall, taxi_ranks, time_slices, traffic
 
 import rivermouth as rm
+from rivermouth.kernels.spatial.sphere import great_circle
+from rivermouth.testing.fences import fence_events
 
 pytestmark = pytest.mark.spark
 
@@ -74,11 +77,33 @@ def test_reports_meet_the_history_of_their_road_and_time(spark, tmp_path):
         same(time_slices.compared(frame, rm.tables.parquet(str(history))), expected)
 
 
+def test_cabs_that_wait_at_a_rank_are_those_that_the_oracle_finds(spark, tmp_path):
+    path = taxi_ranks.make(tmp_path)
+    ranks = {row["rank"]: row for row in pq.read_table(path).to_pylist()}
+    reports = taxi_ranks.reports_of(12, seconds=1500)
+    usable = [
+        (row["taxi"], row["at"].timestamp(), (row["lon"], row["lat"]))
+        for row in reports.to_pylist()
+        if row["lon"] is not None and np.isfinite(row["lon"]) and np.isfinite(row["lat"])
+    ]
+    truth = fence_events(
+        usable, ranks,
+        lambda place, rank: great_circle(*place, rank["rank_lon"], rank["rank_lat"]) <= 600,
+        dwell=180, min_inside=(3, 0), min_outside=(1, 60), gap=600,
+    )  # fmt: skip
+    expected = [(one.who, one.fence, one.event) for one in truth if one.event != "lost"]
+    assert len(expected) > 20
+    found = taxi_ranks.visits(spark.createDataFrame(reports), rm.tables.parquet(str(path)))
+    rows = [(row["taxi"], row["rank"], row["event"]) for row in rm.testing.rows(found)]
+    assert sorted(rows) == sorted(expected)
+
+
 @pytest.mark.parametrize(
     ("example", "size", "says"),
     [
         (product_recall, 500, "50 ids recall "),
         (traffic, 20, "1,000 reports from 20 turns; the longest queues:"),
+        (taxi_ranks, 30, "10,800 reports of 30 cabs; the ranks where most waited:"),
         (time_slices, 11, "256 reports against 2^11 rows of history; those that took longest:"),
     ],
 )

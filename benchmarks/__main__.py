@@ -16,6 +16,7 @@ SUITES = {
     "routing": ("routing",),
     "stream_join": ("stream_stream", "stream_latency"),
     "aggregation": ("sliding",),
+    "fences": ("fences", "fence_state"),
     "trips": ("second_opinion", "trip_state"),
 }
 MODULES = {

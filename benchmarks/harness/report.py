@@ -18,6 +18,7 @@ from benchmarks.harness import bars
 from benchmarks.harness.experiment import RESULTS, ROOT
 from benchmarks.harness.formatting import Cells, Document, number, only, spread
 from benchmarks.papers import disorder_tables as disorder
+from benchmarks.suites.fences import fence_tables
 from benchmarks.suites.keys import key_tables as keyed
 from benchmarks.suites.routing import routing_tables
 from benchmarks.suites.stream_join import join_tables
@@ -29,6 +30,7 @@ PAGES = {
     ROOT / "README.md": "docs/img",
     ROOT / "docs" / "benchmarks.md": "img",
     ROOT / "docs" / "caches.md": "img",
+    ROOT / "docs" / "fences.md": "img",
     ROOT / "docs" / "late-data.md": "img",
     ROOT / "docs" / "paper-a.md": "img",
     ROOT / "docs" / "routing.md": "img",
@@ -283,6 +285,8 @@ TABLES: dict[str, tuple[str, Callable[[Document], Cells]]] = {
     "sliding": ("sliding", disorder.sliding),
     "second_opinion": ("second_opinion", trip_tables.second_opinion),
     "trip_state": ("trip_state", trip_tables.trip_state),
+    "fences": ("fences", fence_tables.table),
+    "fence_state": ("fence_state", fence_tables.state),
 }
 
 

@@ -18,6 +18,7 @@ from benchmarks.harness.experiment import CACHE
 from benchmarks.harness.runner import Runner, serve
 from benchmarks.papers import workload_cases
 from benchmarks.suites.aggregation import window_cases
+from benchmarks.suites.fences import fence_cases
 from benchmarks.suites.keys import key_cases
 from benchmarks.suites.stream_join import join_cases
 from benchmarks.suites.table_join import cases
@@ -26,7 +27,14 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
-CASES = cases.CASES | key_cases.CASES | join_cases.CASES | workload_cases.CASES | window_cases.CASES
+CASES = {
+    **cases.CASES,
+    **fence_cases.CASES,
+    **key_cases.CASES,
+    **join_cases.CASES,
+    **workload_cases.CASES,
+    **window_cases.CASES,
+}
 
 
 def start(*, cores: int, conf: Mapping[str, str] | None = None) -> Runner:

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.support.examples import examples
 from tests.support.micro_batches import processed
 
 import rivermouth as rm
@@ -100,7 +101,7 @@ ROWS = st.lists(
     min_size=1,
     max_size=40,
 )
-FAST = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+FAST = settings(max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def table_of(rows):

@@ -6,6 +6,7 @@ import pytest
 from benchmarks.harness.zipf import Zipf
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.support.examples import examples
 from tests.support.plain_caches import PlainLru, PlainS3Fifo
 
 from rivermouth.errors import ConditionError
@@ -50,7 +51,7 @@ bounds = st.one_of(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(st.sampled_from(["lru", "s3fifo"]), st.lists(keys, max_size=8), stores, bounds)
 def test_any_batching_holds_what_records_one_by_one_would(policy, batches, store, bound):
     cache = KeyCache(**bound, policy=policy)
@@ -70,7 +71,7 @@ ages = st.one_of(st.none(), st.integers(1, 6))
 moments = st.lists(st.tuples(st.integers(0, 3), keys, st.booleans()), max_size=8)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     st.sampled_from(["lru", "s3fifo"]), moments, stores, bounds,
     st.fixed_dictionaries({"ttl": ages, "idle_ttl": ages, "missing_ttl": ages}),
@@ -90,7 +91,7 @@ def test_keys_leave_when_they_are_too_old(policy, moments, store, bound, ages):
         assert cache.counts["expired"] == plain.expired
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.sampled_from(["lru", "s3fifo"]), st.lists(keys, max_size=8), stores, bounds)
 def test_looking_ahead_changes_nothing(policy, batches, store, bound):
     ahead, plain = KeyCache(**bound, policy=policy), PLAIN[policy](store, **bound)
@@ -105,7 +106,7 @@ def test_looking_ahead_changes_nothing(policy, batches, store, bound):
     assert ahead.codes()["small"] == plain.queues()["small"]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.lists(keys, max_size=6), stores, bounds, st.data())
 def test_batches_may_be_settled_in_any_order_or_not_at_all(batches, store, bound, data):
     cache = KeyCache(**bound, policy="s3fifo")
@@ -189,7 +190,7 @@ def test_many_keys_make_the_books_grow_and_none_is_lost():
 words = st.lists(st.text("ab\0", max_size=20), max_size=12)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.lists(words, max_size=8), st.integers(1, 5))
 @example([["", "\0", "\0\0", "a", "a\0"]], 5)
 def test_keys_of_bytes_are_told_apart(batches, rows):

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.examples import examples
 
 import rivermouth as rm
 from rivermouth.errors import ConditionError, PlanError
@@ -101,7 +102,7 @@ def columns_of(draw, most_columns=3):
 
 
 @given(columns_of())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_keys_of_any_types_equal_plain_equality(drawn):
     kinds, table, left = drawn
     theirs = [arrow([row[i] for row in table], kind) for i, (kind, _) in enumerate(kinds)]

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.examples import examples
 
 import rivermouth as rm
 from rivermouth.errors import ConditionError, PlanError
@@ -100,7 +101,7 @@ def matcher_of(on, table, index=None):
 
 
 @given(questions())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_every_index_gives_the_oracles_rows(drawn):
     on, table, left = drawn
     truth = expected(on, table, left)

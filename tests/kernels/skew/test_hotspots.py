@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.examples import examples
 
 from rivermouth.kernels.skew.hotspots import (
     Reservoir,
@@ -44,7 +45,7 @@ def streams(draw):
 
 
 @given(streams())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_a_sample_of_all_counts_each_key_in_the_keys_order(drawn):
     keys, _ = drawn
     sample = counted(keys)
@@ -56,7 +57,7 @@ def test_a_sample_of_all_counts_each_key_in_the_keys_order(drawn):
 
 
 @given(streams())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_every_key_has_one_partition_and_a_split_one_its_neighbouring_ones(drawn):
     keys, count = drawn
     sample = counted(keys)
@@ -74,7 +75,7 @@ def test_every_key_has_one_partition_and_a_split_one_its_neighbouring_ones(drawn
 
 
 @given(streams())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_even_cuts_give_every_partition_the_same_share(drawn):
     """Each key's records are taken as spread evenly over the draws."""
     keys, count = drawn

@@ -6,6 +6,7 @@ import pytest
 import shapely
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.examples import examples
 from tests.support.shapes import array, coordinates, polygons, pool
 
 from rivermouth.kernels.papers import rtree
@@ -26,7 +27,7 @@ def pairs(found):
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(0, 6))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_any_cell_size_gives_shapelys_answer(seed, count):
     shapes = array([*pool(seed, count, "polygons"), None])
     # half steps: every vertex, many points of edges, and a margin around the extent
@@ -39,7 +40,7 @@ def test_any_cell_size_gives_shapelys_answer(seed, count):
 
 
 @given(st.lists(polygons(), min_size=1, max_size=3), st.integers(0, 2**32 - 1))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_points_a_hair_from_the_boundary(shapes, seed):
     """Points on edges as near as doubles come, and their neighbours on all sides."""
     rng = np.random.default_rng(seed)

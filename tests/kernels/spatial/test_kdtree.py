@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.examples import examples
 
 from rivermouth.kernels.spatial import kdtree
 from rivermouth.kernels.spatial.sphere import RADIUS, great_circle
@@ -28,7 +29,7 @@ def arrays(points):
 
 @pytest.mark.parametrize(("spot", "apart"), [((SMALL, SMALL), plane), ((LON, LAT), sphere)])
 @given(data=st.data(), k=st.integers(1, 6))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_near_and_nearest_equal_the_plain_loop(spot, apart, data, k):
     table = data.draw(st.lists(st.tuples(*spot), max_size=40))
     asked = data.draw(st.lists(st.tuples(*spot), min_size=1, max_size=6))

@@ -8,6 +8,7 @@ import pytest
 import shapely
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.examples import examples
 
 from rivermouth.kernels.stream_join import band_join
 from rivermouth.kernels.stream_join.times import TimeBounds
@@ -51,7 +52,7 @@ def expected(probe, build, bounds, is_near):
 
 
 @given(rows, rows, st.sampled_from([0.0, 1.0, 1.5, 1e-9, 1e5, 1e299]), st.integers(1, 5))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_the_plane_equals_every_pair(probe, build, limit, most):
     bounds = TimeBounds(-3, 5, -6, 8)
 
@@ -63,7 +64,7 @@ def test_the_plane_equals_every_pair(probe, build, limit, most):
 
 
 @given(st.lists(lonlat, max_size=9), st.lists(lonlat, max_size=9), st.floats(0, 2.1e7))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_the_sphere_equals_every_pair(probe, build, limit):
     bounds = TimeBounds(-3, 5)
     edge = 1e-6  # metres: two formulas may disagree there

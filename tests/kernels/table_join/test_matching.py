@@ -6,6 +6,7 @@ import pytest
 import shapely
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.examples import examples
 from tests.support.shapes import polygons, pool, spots
 
 import rivermouth as rm
@@ -101,7 +102,7 @@ def test_places_and_keys_equal_the_oracle(table_kind, few, seed):
 
 
 @given(st.lists(polygons(), min_size=1, max_size=5), st.lists(spots, min_size=1, max_size=9))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_the_papers_tree_gives_the_same_rows(shapes, where):
     on = rm.covered_by(rm.point("x", "y"), "b")
     left = [{"x": x, "y": y} for x, y in where]
@@ -114,7 +115,7 @@ def test_the_papers_tree_gives_the_same_rows(shapes, where):
     st.lists(st.tuples(st.floats(-200, 200, width=16), st.floats(-95, 95, width=16)), min_size=1),
     st.sampled_from([rm.dwithin, rm.nearest]),
 )
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 def test_the_sphere_equals_the_oracle(left, table, make):
     on = make(rm.point("x", "y"), rm.point("u", "v"), meters=5_000_000.5)
     left = [{"x": x, "y": y} for x, y in left]

@@ -8,6 +8,7 @@ import pytest
 import shapely
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.examples import examples
 
 import rivermouth as rm
 from rivermouth.kernels.trips.paths import lengths, wkb
@@ -95,7 +96,7 @@ def walks(draw):
     return made, how, draw(st.lists(st.integers(0, 100), max_size=6))
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(walks())
 def test_any_cut_gives_the_rows_of_the_oracle(case):
     positions, how, ends = case

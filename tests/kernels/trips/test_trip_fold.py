@@ -10,6 +10,7 @@ import pytest
 import shapely
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.examples import examples
 from tests.support.trajectories import SCHEMA, TIME, Buckets, at, cut, in_disorder, positions
 
 import rivermouth as rm
@@ -96,7 +97,7 @@ def streams(draw):
     return [(*row[:3], float(row[3]), float(row[4])) for row in rows], how
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     streams(), st.integers(0, 4), st.integers(1, 3), st.integers(1, 6), st.sampled_from([0, 1.5]),
     st.integers(0, 2**32),

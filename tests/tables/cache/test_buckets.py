@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.examples import examples
 
 import rivermouth as rm
 from rivermouth.errors import DefinitionError, TableStale, TableUnavailable
@@ -57,7 +58,7 @@ def names(version):
 
 
 @given(st.lists(st.integers(-(2**63), 2**63 - 1) | st.none(), max_size=60), st.integers(1, 20))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_every_row_that_can_match_is_in_the_bucket_of_its_key(tmp_path_factory, keys, count):
     folder, source = str(tmp_path_factory.mktemp("store")), Pieces(tuple(keys))
     found = Snapshot(spec(source, count), rm.full(buckets=count), folder)

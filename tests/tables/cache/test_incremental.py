@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.examples import examples
 from tests.support.memory_store import MemoryTable
 
 import rivermouth as rm
@@ -112,7 +113,7 @@ TYPES = {
 
 
 @pytest.mark.parametrize("case", CONDITIONS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.data())
 def test_the_rows_are_the_oracles(case, data):
     on, left_more, right_more = CONDITIONS[case]

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.support.examples import examples
 from tests.support.stores import store_of
 
 import rivermouth as rm
@@ -50,7 +51,9 @@ def table(request, tmp_path_factory):
 
 @pytest.mark.parametrize("case", CONDITIONS)
 @settings(
-    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(15),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(st.lists(records, min_size=1, max_size=3))
 def test_wide_decimals_give_the_oracles_rows(table, case, batches):

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.support.examples import examples
 
 import rivermouth as rm
 from rivermouth.errors import TableInvalid, TableUnavailable
@@ -55,7 +56,9 @@ answers = st.tuples(
 
 @given(batches=st.lists(st.lists(answers, max_size=3), max_size=4))
 @settings(
-    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(30),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 def test_the_latest_answer_stays_whatever_order_they_come_in(postgres_url, table, batches):
     to = rm.tables.postgres(postgres_url, table)

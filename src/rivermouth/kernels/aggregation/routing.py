@@ -7,11 +7,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rivermouth.kernels.state.bucketing import REASON, Routed
+from rivermouth.kernels.state.bucketing import FUTURE, NO_TIME, REASON, Routed
 from rivermouth.kernels.state.groups import buckets
 from rivermouth.spec.summaries import Summary
-
-NULL_TIME, FUTURE = "null_time", "future"
 
 
 @dataclass(frozen=True)
@@ -46,7 +44,7 @@ class AggregateRouter:
         usable = pc.fill_null(pc.less_equal(micros, now + self.max_future), False)
         rejected = None
         if not pc.all(usable).as_py() and batch.num_rows:
-            reasons = pc.if_else(pc.is_null(time), NULL_TIME, FUTURE)
+            reasons = pc.if_else(pc.is_null(time), NO_TIME, FUTURE)
             rejected = batch.append_column(REASON, reasons).filter(pc.invert(usable))
             batch, micros = batch.filter(usable), micros.filter(usable)
         keys = [batch.column(name) for name in self.summary.by]

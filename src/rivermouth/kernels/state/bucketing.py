@@ -18,6 +18,8 @@ import numpy as np
 import pyarrow as pa
 
 REASON = "reason"
+#: why a stateful operator rejects a row
+NO_TIME, FUTURE, BAD_GEOMETRY, NO_KEY = "null_time", "future", "invalid_geometry", "null_key"
 _HEADER = b"rivermouth"
 
 

@@ -19,13 +19,12 @@ import pyarrow.compute as pc
 
 from rivermouth.errors import StateError
 from rivermouth.kernels.state import watermark
-from rivermouth.kernels.state.bucketing import REASON, Arrivals
+from rivermouth.kernels.state.bucketing import FUTURE, REASON, Arrivals
 from rivermouth.kernels.state.watermark import Watermarks
 from rivermouth.kernels.stream_join.output_buffer import SIDES, OutputBuffer
 from rivermouth.kernels.stream_join.pair_emitter import NewRows, PairEmitter
 from rivermouth.kernels.stream_join.query import LEFT, RIGHT, StreamJoin
 from rivermouth.kernels.stream_join.routing import (
-    FUTURE,
     REPLICA,
     UNMATCHABLE,
     CellRouting,

@@ -25,7 +25,7 @@ from rivermouth.kernels.keys.dictionaries import hash_ints
 from rivermouth.kernels.keys.values import missing
 from rivermouth.kernels.spatial.distance import SLACK, TINY, chord
 from rivermouth.kernels.spatial.sphere import RADIUS
-from rivermouth.kernels.state.bucketing import REASON, Routed
+from rivermouth.kernels.state.bucketing import BAD_GEOMETRY, FUTURE, NO_KEY, NO_TIME, REASON, Routed
 from rivermouth.kernels.stream_join.grid import Buckets, CellGrid
 from rivermouth.kernels.stream_join.query import LEFT, RIGHT, StreamJoin
 from rivermouth.kernels.stream_join.row_block import RowBlock
@@ -37,7 +37,6 @@ from rivermouth.spec.conditions import DWithin, Nearest, Point
 _CELLS = 8
 _ROUNDING = 1e-15  # share of a coordinate that a sum may be off by
 
-NO_TIME, FUTURE, BAD_GEOMETRY, NO_KEY = "null_time", "future", "invalid_geometry", "null_key"
 #: a column of routed rows: 0 in the home bucket, 1 and more for replicas elsewhere, less than 0
 #: (`UNMATCHABLE`) for a left row that nothing can match
 REPLICA = "_replica"

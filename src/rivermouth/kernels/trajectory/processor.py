@@ -22,14 +22,14 @@ import pyarrow.compute as pc
 
 from rivermouth.kernels.arrays import Bools, Ints
 from rivermouth.kernels.keys.values import ints
+from rivermouth.kernels.state.bucketing import FUTURE, Arrivals
 from rivermouth.kernels.state.bucketing import REASON as WHY
-from rivermouth.kernels.state.bucketing import Arrivals
 from rivermouth.kernels.state.groups import group
 from rivermouth.kernels.state.watermark import NO_MORE_INPUT, Watermarks
 from rivermouth.kernels.trajectory.objects import NEVER, Objects
 from rivermouth.kernels.trajectory.positions import Positions, ordered
 from rivermouth.kernels.trajectory.query import KIND, REASON, RECORD, Trajectory
-from rivermouth.kernels.trajectory.routing import FIRST, FUTURE
+from rivermouth.kernels.trajectory.routing import FIRST
 
 #: raised when what is kept in the state changes its meaning
 FORMAT = 1

@@ -12,11 +12,10 @@ import pyarrow as pa
 from rivermouth.kernels.arrays import Bools, Ints
 from rivermouth.kernels.keys.values import ints, missing
 from rivermouth.kernels.spatial.geometry import Geometries, geometries_of
-from rivermouth.kernels.state.bucketing import REASON, Routed
+from rivermouth.kernels.state.bucketing import BAD_GEOMETRY, FUTURE, NO_KEY, NO_TIME, REASON, Routed
 from rivermouth.kernels.state.groups import buckets
 from rivermouth.spec.conditions import Geometry
 
-NO_TIME, FUTURE, NO_PLACE, NO_KEY = "null_time", "future", "invalid_geometry", "null_key"
 #: a column of routed rows: false where a row repeats the position of the row before
 FIRST = "_first"
 
@@ -102,7 +101,7 @@ class PositionRouter:
         """Why each position cannot be used, "" where it can."""
         reasons = np.full(batch.num_rows, "", dtype="U16")
         reasons[missing([batch.column(name) for name in self._by])] = NO_KEY
-        reasons[~self._valid_places(batch)] = NO_PLACE
+        reasons[~self._valid_places(batch)] = BAD_GEOMETRY
         reasons[times > now + self._max_future] = FUTURE
         reasons[batch.column(self._time).is_null().to_numpy(zero_copy_only=False)] = NO_TIME
         return reasons

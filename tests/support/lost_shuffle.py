@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import glob
 import json
-import os
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -51,11 +51,11 @@ def losing(frame: DataFrame, local_dir: str, flag: Path) -> DataFrame:
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from batches
-        if not os.path.exists(path):
+        with suppress(FileExistsError), open(path, "x") as flag_file:  # of all tasks, one
             lost = glob.glob(f"{local_dir}/**/shuffle_*", recursive=True)
             for file in lost:
-                Path(file).unlink(missing_ok=True)  # another task may delete, too
-            Path(path).write_text(str(len(lost)))
+                Path(file).unlink(missing_ok=True)  # Spark may delete, too
+            flag_file.write(str(len(lost)))
 
     return frame.mapInArrow(work, frame.schema)
 

@@ -29,7 +29,11 @@ OUTPUT = pa.schema(
 )  # fmt: skip
 
 
-def query(*, lateness=3, events=ALL, keys=(), **asked):
+CHANGELOG = pa.schema([("change", pa.string()), *OUTPUT, ("revision", pa.int64())])
+IDENTITY = ("id", "name", "t", "x", "y", "zone", "event")
+
+
+def query(*, lateness=3, events=ALL, keys=(), early=False, **asked):
     positions = pa.schema(
         [
             *(("id", pa.int64()), ("name", pa.string()), ("t", pa.int64())),
@@ -38,8 +42,9 @@ def query(*, lateness=3, events=ALL, keys=(), **asked):
         ]
     )
     trajectory = Trajectory(
-        ("id", "name"), "t", positions, ("x", "y"), round(lateness * 1e6), OUTPUT
-    )
+        ("id", "name"), "t", positions, ("x", "y"), round(lateness * 1e6),
+        CHANGELOG if early else OUTPUT, identity=IDENTITY if early else (),
+    )  # fmt: skip
     return FenceQuery(trajectory, ("x", "y"), ("zone",), events, **asked)
 
 

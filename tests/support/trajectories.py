@@ -53,7 +53,9 @@ def cut(random, batch, parts):
 class Buckets:
     """The buckets of an operator, fed batch by batch."""
 
-    def __init__(self, query, fold, buckets=1, *, now=NOW, max_future=0, router=None, log=None):
+    def __init__(
+        self, query, fold, buckets=1, *, now=NOW, max_future=0, router=None, log=None, early=False
+    ):
         self.query, self.fold, self.count, self.now = query, fold, buckets, now
         self.log = log
         self.router = router or (
@@ -75,7 +77,8 @@ class Buckets:
                 inbox[bucket].append(message)
         rows = []
         for bucket, messages in enumerate(inbox):
-            processor = TrajectoryProcessor(self.query, self.fold(), bucket, self.log)
+            early = self.fold() if self.query.identity else None
+            processor = TrajectoryProcessor(self.query, self.fold(), bucket, self.log, early=early)
             found = arrivals(messages, sides=1, now=self.now, last=last)
             cache = {} if forget else self.caches[bucket]
             for table in processor.process(self.stores[bucket], found, cache):
@@ -93,4 +96,19 @@ class Buckets:
         return sum(len(store.keys() - {"meta"}) for store in self.stores)
 
 
-_COUNTED = ("rows_in", "rows_out", "late", "future")
+def compacted(log, identity):
+    """What a changelog amounts to; every change must follow from the one before it."""
+    newest = {}
+    for row in log:
+        key = tuple(row[name] for name in identity)
+        before = newest.get(key)
+        assert row["revision"] == (0 if before is None else before["revision"] + 1)
+        is_there = before is not None and before["change"] != "delete"
+        assert (row["change"] == "insert") != is_there
+        if row["change"] == "update":
+            assert {**row, "revision": 0, "change": ""} != {**before, "revision": 0, "change": ""}
+        newest[key] = row
+    return [row for row in newest.values() if row["change"] != "delete"]
+
+
+_COUNTED = ("rows_in", "rows_out", "late", "future", "inserts", "updates", "deletes")

@@ -51,6 +51,8 @@ class Objects:
         The operator's columns.
     kept
         What `kept` returned when the state was last written.
+    prefix
+        What its keys in the store start with.
     """
 
     def __init__(
@@ -59,9 +61,11 @@ class Objects:
         by: Sequence[str],
         carry: pa.Schema,
         kept: dict[str, Any] | None = None,
+        *,
+        prefix: str = "o",
     ) -> None:
         self._by, self._carry = list(by), carry
-        self._segments = Segments(store, "o", DEADLINE, kept=kept, cache={}, merge=_newest)
+        self._segments = Segments(store, prefix, DEADLINE, kept=kept, cache={}, merge=_newest)
         self._segment, self._row, self._deadline = np.empty((3, 0), np.int64)
         self._slots: dict[Hashable, int] = {}
         self._free: list[int] = []
@@ -86,13 +90,29 @@ class Objects:
             found[k] = self._slots[keys[k]] = self._new_slot()
         return np.array(found, np.int64)
 
-    def due(self, watermark: int) -> Ints:
-        """The slots of objects whose deadline is earlier than the watermark."""
-        return np.flatnonzero((self._segment != _NONE) & (self._deadline < watermark))
+    def known_slots(self, objects: pa.Table) -> Ints:
+        """The slot of each object, -1 where it is not in the state."""
+        keys = _keys(objects, self._by)
+        return np.array([self._slots.get(key, _NONE) for key in keys], np.int64)
+
+    def due(self, watermark: int, since: int = _GONE) -> Ints:
+        """The slots of objects whose deadline is earlier than the watermark, not than `since`."""
+        deadline = self._deadline
+        return np.flatnonzero(
+            (self._segment != _NONE) & (deadline < watermark) & (deadline >= since)
+        )
+
+    def keys(self, slots: Ints) -> pa.Table:
+        """The key columns of objects, one or more, that have a row."""
+        return self.rows(slots)[0].select(self._by)
 
     def rows(self, slots: Ints) -> tuple[pa.Table, Bools]:
-        """The key columns and the operator's of these objects, and which of them have a row."""
-        segments = self._segment[slots]
+        """The key columns and the operator's of these objects, and which of them have a row.
+
+        The slot -1 has none.
+        """
+        segments = np.full(len(slots), _NONE)
+        segments[slots >= 0] = self._segment[slots[slots >= 0]]
         known = segments != _NONE
         names = [*self._by, *self._carry.names]
         parts, places = [], []

@@ -21,6 +21,8 @@ import pyarrow.compute as pc
 from rivermouth.kernels.arrays import Ints
 from rivermouth.kernels.state.segments import Segments
 
+#: later than every time
+NEWEST = (1 << 62) - 1
 _ROW = "_row"
 
 
@@ -72,6 +74,10 @@ class Positions:
         self._waiting -= rows.num_rows
         return rows.combine_chunks()
 
+    def held(self, since: int) -> pa.Table | None:
+        """The positions that wait, in no order; None if none. `since` is as in `release`."""
+        return self._segments.rows(since, NEWEST)
+
 
 def ordered(
     rows: pa.Table, objects: Ints, *, time: str, tie_break: Sequence[str]
@@ -95,7 +101,7 @@ def ordered(
         tied = np.flatnonzero(same | np.append(same[1:], False))
         run = np.cumsum(~same)[tied]  # ties stay among themselves
         columns = {"_run": pa.array(run)}
-        columns |= {name: _sortable(rows.column(name).take(order[tied])) for name in tie_break}
+        columns |= {name: comparable(rows.column(name).take(order[tied])) for name in tie_break}
         columns[_ROW] = pa.array(np.arange(len(tied)))
         keys = [(name, "ascending") for name in columns]
         within = pc.sort_indices(pa.table(columns), keys).to_numpy()
@@ -103,6 +109,6 @@ def ordered(
     return rows.take(pa.array(order)), order
 
 
-def _sortable(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """A column that Arrow can sort: of Spark's GEOMETRY, a struct, the WKB."""
+def comparable(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A column that Arrow can sort and compare: of Spark's GEOMETRY, a struct, the WKB."""
     return pc.struct_field(column, "wkb") if pa.types.is_struct(column.type) else column

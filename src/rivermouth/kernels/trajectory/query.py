@@ -8,6 +8,9 @@ import pyarrow as pa
 
 #: the columns of rows that are no results, with ``late="rows"``
 KIND, RECORD, REASON = "kind", "record", "reason"
+#: the columns of a changelog, and its changes
+CHANGE, REVISION = "change", "revision"
+INSERT, UPDATE, DELETE = "insert", "update", "delete"
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,8 @@ class Trajectory:
         Microseconds of wall clock without input after which nothing is waited for; None: never.
     closes
         Whether all objects are folded once more when nothing is waited for any longer.
+    identity
+        Where results are emitted early, as a changelog: the columns that tell them apart.
     """
 
     by: tuple[str, ...]
@@ -43,6 +48,13 @@ class Trajectory:
     output: pa.Schema
     idle_timeout: int | None = None
     closes: bool = False
+    identity: tuple[str, ...] = ()
+
+    @property
+    def results(self) -> pa.Schema:
+        """The output's columns that make a result, without those of a changelog."""
+        added = (CHANGE, REVISION, RECORD)
+        return pa.schema([field for field in self.output if field.name not in added])
 
     @property
     def late_rows(self) -> bool:

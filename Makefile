@@ -5,7 +5,7 @@ BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
 BENCHES := stream_table shapes memory latency equality ranges incremental cache lookups ordered shares routing observing stream_stream stream_latency out_of_order sliding fences fence_state trip_state
 
-.PHONY: env demo test test-spark test-plain test-fast test-kernels test-kills check bench bench-quick docs servers lock clean
+.PHONY: env demo test test-spark test-plain test-fast test-kernels test-kills test-cluster check bench bench-quick docs servers lock clean
 
 env: .venv/.made
 
@@ -37,6 +37,10 @@ test-kernels: env
 # queries killed with -9 twenty times each, where `test` kills them once
 test-kills: env
 	RIVERMOUTH_KILLS=20 $(PYTEST) -q tests -k killed
+
+# every operator on several hosts, made of namespaces on this machine; needs Linux and root
+test-cluster: env
+	$(PYTEST) --durations=10 -m "cluster or not cluster" tests/cluster
 
 check: env
 	$(BIN)/ruff check .

@@ -85,10 +85,21 @@ def client_python() -> Path:
 
 
 @contextlib.contextmanager
-def broker() -> Iterator[str]:
-    """Run one Kafka broker (KRaft, loopback, free ports) and yield its address.
+def broker(
+    address: str = "127.0.0.1", *, entering: Sequence[str] = (), within: Path | None = None
+) -> Iterator[str]:
+    """Run one Kafka broker (KRaft, free ports) and yield its address.
 
     Its data is a temporary folder; broker and folder are gone at exit.
+
+    Parameters
+    ----------
+    address
+        What it listens on.
+    entering
+        What its commands begin with, to run on another host.
+    within
+        Where the temporary folder is; it must be visible there.
 
     Raises
     ------
@@ -98,13 +109,13 @@ def broker() -> Iterator[str]:
         If there is no Java.
     """
     jars = _fetched("broker", BROKER, transitive=True)
-    with tempfile.TemporaryDirectory(prefix="rivermouth-kafka-") as place:
+    with tempfile.TemporaryDirectory(prefix="rivermouth-kafka-", dir=within) as place:
         data = Path(place)
         port, controller = free_ports(2)
         properties = data / "server.properties"
-        properties.write_text(_properties(data / "log", port, controller))
+        properties.write_text(_properties(data / "log", address, port, controller))
         java = find_java().home / "bin" / "java"
-        kafka = [str(java), "-Xmx512m", "-cp", f"{jars}/*"]
+        kafka = [*entering, str(java), "-Xmx512m", "-cp", f"{jars}/*"]
         form = ["format", "--standalone", "--cluster-id", CLUSTER, "--config", str(properties)]
         _run([*kafka, "kafka.tools.StorageTool", *form], "the storage could not be formatted")
         with (data / "broker.out").open("wb") as out:
@@ -112,8 +123,8 @@ def broker() -> Iterator[str]:
                 [*kafka, "kafka.Kafka", str(properties)], stdout=out, stderr=subprocess.STDOUT
             )
         try:
-            _wait(process, port, data / "broker.out")
-            yield f"127.0.0.1:{port}"
+            _wait(process, address, port, data / "broker.out")
+            yield f"{address}:{port}"
         finally:
             _stop(process)
 
@@ -127,14 +138,14 @@ def free_ports(count: int) -> list[int]:
         return [one.getsockname()[1] for one in sockets]
 
 
-def _properties(log: Path, port: int, controller: int) -> str:
+def _properties(log: Path, address: str, port: int, controller: int) -> str:
     """The broker's configuration: one node that is broker and controller."""
     lines = {
         "process.roles": "broker,controller",
         "node.id": "1",
         "controller.listener.names": "CONTROLLER",
-        "controller.quorum.bootstrap.servers": f"127.0.0.1:{controller}",
-        "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}",
+        "controller.quorum.bootstrap.servers": f"{address}:{controller}",
+        "listeners": f"PLAINTEXT://{address}:{port},CONTROLLER://{address}:{controller}",
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
         "log.dirs": str(log),
         "num.partitions": "1",
@@ -148,10 +159,12 @@ def _properties(log: Path, port: int, controller: int) -> str:
     return "".join(f"{key}={value}\n" for key, value in lines.items())
 
 
-def _wait(process: subprocess.Popen[bytes], port: int, out: Path, seconds: float = 120) -> None:
+def _wait(
+    process: subprocess.Popen[bytes], address: str, port: int, out: Path, seconds: float = 120
+) -> None:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline and process.poll() is None:
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+        with contextlib.suppress(OSError), socket.create_connection((address, port), 1):
             return
         time.sleep(0.1)
     end = out.read_text(errors="replace")[-2000:]

@@ -17,6 +17,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
@@ -44,6 +45,28 @@ def mariadb_url() -> Iterator[str]:
         yield url
 
 
+@dataclass(frozen=True)
+class Place:
+    """Where a server runs: on loopback, or on another host.
+
+    Parameters
+    ----------
+    address
+        What it listens on.
+    entering
+        What a command begins with to run there.
+    folder
+        Where its files are, in a folder of their own; None: among the temporary ones.
+    """
+
+    address: str = "127.0.0.1"
+    entering: tuple[str, ...] = ()
+    folder: Path | None = None
+
+
+LOOPBACK = Place()
+
+
 class Server:
     """A server that can be stopped and started again, with all that is in it.
 
@@ -59,22 +82,28 @@ class Server:
         stop: signal.Signals,
         url: str,
         ready: Callable[[], bool],
+        place: Place = LOOPBACK,
     ) -> None:
         self._command, self._user, self._log, self._stop = command, user, log, stop
-        self.url, self._ready = url, ready
+        self.url, self._ready, self._place = url, ready, place
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def pid(self) -> int:
         assert self._process is not None
-        return self._process.pid
+        pid = self._process.pid
+        if not self._place.entering:
+            return pid
+        # what enters a host waits there for the server, its child
+        return int(Path(f"/proc/{pid}/task/{pid}/children").read_text())
 
     def start(self) -> None:
         """Start it, and wait until it answers."""
         with self._log.open("a") as output:
             self._process = subprocess.Popen(
-                _as(self._user, self._command, tied=True), stdout=output, stderr=output, cwd="/"
-            )
+                [*self._place.entering, *_as(self._user, self._command, tied=True)],
+                stdout=output, stderr=output, cwd="/",
+            )  # fmt: skip
         deadline = time.monotonic() + _PATIENCE
         while not self._ready():
             if self._process.poll() is not None:
@@ -86,15 +115,17 @@ class Server:
 
     def stop(self) -> None:
         """Stop it, if it runs."""
-        process, self._process = self._process, None
+        process = self._process
         if process is None:
             return
-        process.send_signal(self._stop)
+        if process.poll() is None:
+            os.kill(self.pid, self._stop)
         try:
             process.wait(timeout=20)
         except subprocess.TimeoutExpired:
-            process.kill()
+            os.kill(self.pid, signal.SIGKILL)
             process.wait()
+        self._process = None
 
 
 @contextlib.contextmanager
@@ -121,11 +152,11 @@ def mariadb() -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def postgres_server() -> Iterator[Server]:
-    """The same PostgreSQL, to be stopped and started."""
+def postgres_server(place: Place = LOOPBACK) -> Iterator[Server]:
+    """The same PostgreSQL, to be stopped and started, and on another host if asked for."""
     initdb, server = _program("postgres", "initdb"), _program("postgres", "postgres")
     _need_postgis(server)
-    with _folder(owner="postgres") as folder:
+    with _folder(owner="postgres", within=place.folder) as folder:
         secret = folder / "password"
         secret.write_text(PASSWORD)
         secret.chmod(0o644)  # the server's user reads it; the folder is closed to all others
@@ -135,11 +166,13 @@ def postgres_server() -> Iterator[Server]:
             *(f"--pwfile={secret}", "--encoding=UTF8", "--locale=C.UTF-8", "--no-sync"),
             user="postgres",
         )
-        port = _free_port()
-        command = [server, "-D", folder / "data", "-h", "127.0.0.1", "-p", str(port), "-F"]
+        with (folder / "data" / "pg_hba.conf").open("a") as rules:
+            rules.write("host all all samenet scram-sha-256\n")
+        port = _free_port() if place == LOOPBACK else 5432
+        command = [server, "-D", folder / "data", "-h", place.address, "-p", str(port), "-F"]
         # fsync is off (-F): this data dies with the tests
         command += ["-k", folder, "-c", "max_connections=50"]
-        url = f"postgresql://rivermouth:{_escaped(PASSWORD)}@127.0.0.1:{port}"
+        url = f"postgresql://rivermouth:{_escaped(PASSWORD)}@{place.address}:{port}"
         made = Server(
             command,
             user="postgres",
@@ -147,6 +180,7 @@ def postgres_server() -> Iterator[Server]:
             stop=signal.SIGINT,
             url=f"{url}/test",
             ready=lambda: _make_postgis(url),
+            place=place,
         )
         with _running(made) as started:
             yield started
@@ -215,8 +249,8 @@ def _absent(what: str) -> NoReturn:
 
 
 @contextlib.contextmanager
-def _folder(owner: str) -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix="rivermouth-server-"))
+def _folder(owner: str, within: Path | None = None) -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="rivermouth-server-", dir=within))
     if os.getuid() == 0:  # neither server runs as root
         os.chown(folder, pwd.getpwnam(owner).pw_uid, pwd.getpwnam(owner).pw_gid)
     try:

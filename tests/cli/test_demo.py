@@ -30,6 +30,7 @@ from rivermouth.cli.demo.summary import Outcome, is_exact
 from rivermouth.errors import SessionError
 from rivermouth.observe import plot
 from rivermouth.testing.city import city
+from rivermouth.testing.fences import fence_events
 
 __all__ = ["browser"]
 COMMAND = "import sys; from rivermouth.cli import main; sys.exit(main())"
@@ -78,7 +79,7 @@ def test_it_writes_the_files_that_it_names(demo: tuple[Path, str], told: Story) 
     assert re.search(r"http://127\.0\.0\.1:\d+/", printed)
     assert sorted(path.name for path in out.iterdir()) == [
         *("districts.geojson", "earnings.parquet", "fleet.db", "history", "map.png"),
-        *("offers.parquet", "placed.parquet", "report.html", "spark.log"),
+        *("offers.parquet", "placed.parquet", "report.html", "spark.log", "visits.parquet"),
     ]
     assert len(np.unique(imread(out / "map.png").reshape(-1, 4), axis=0)) > 100
 
@@ -86,8 +87,8 @@ def test_it_writes_the_files_that_it_names(demo: tuple[Path, str], told: Story) 
 @pytest.mark.spark
 def test_charges_are_late_and_early_windows_are_corrected(demos: list[tuple[Path, str]]) -> None:
     for out, printed in demos:
-        batches = re.findall(r"^(?:placed|offers|earnings) +(\d+) batches", printed, re.M)
-        assert batches == ["6", "6", "6"]
+        batches = re.findall(r"^(?:placed|offers|visits|earnings) +(\d+) batches", printed, re.M)
+        assert batches == ["6"] * 4
         assert _number(r"([\d,]+) windows of five minutes were emitted early", printed) > 10
         assert _number(r"([\d,]+) of [\d,]+ charges arrived after their window", printed) > 0
         assert _number(r"([\d,]+) of the early windows were corrected", printed) > 0
@@ -154,6 +155,33 @@ def test_offers_are_near_in_space_and_time(demo: tuple[Path, str]) -> None:
 
 
 @pytest.mark.spark
+def test_visits_are_those_of_the_slow_oracle(demo: tuple[Path, str], told: Story) -> None:
+    cabs = pa.concat_tables(told.cabs)
+    usable = cabs.filter(pc.is_finite(cabs["lon"])).to_pylist()
+    newest = max(row["at"] for row in usable)  # positions of this time wait for a newer one
+    track = [
+        (row["cab"], row["at"].timestamp(), (row["lon"], row["lat"]))
+        for row in usable
+        if row["at"] < newest
+    ]
+    shapes = dict(zip(told.city.names, told.city.districts, strict=True))
+    shapely.prepare(list(shapes.values()))
+    expected = fence_events(
+        track, dict(shapes), lambda place, shape: bool(shapely.contains_xy(shape, *place)), dwell=600,
+        min_inside=(2, 0), min_outside=(2, 0),
+    )  # fmt: skip
+    found = pq.read_table(demo[0] / "visits.parquet").to_pylist()
+    assert {row["event"] for row in found} == {"enter", "exit", "dwell"}
+    assert sorted(
+        (row["cab"], row["at"].timestamp(), row["district"], row["event"]) for row in found
+    ) == sorted(
+        (event.who, event.time, event.fence, event.event)
+        for event in expected
+        if event.event in ("enter", "exit", "dwell")
+    )
+
+
+@pytest.mark.spark
 @pytest.mark.server
 def test_the_report_opens_without_a_network(demo: tuple[Path, str], browser: Browser) -> None:
     page = browser.page()
@@ -162,7 +190,7 @@ def test_the_report_opens_without_a_network(demo: tuple[Path, str], browser: Bro
     page.wait("document.querySelectorAll('#shape-list button').length > 10")
     assert page.complaints == []
     assert page.requests == [report]
-    assert page.run("document.querySelectorAll('#run option').length") == 3
+    assert page.run("document.querySelectorAll('#run option').length") == 4
     assert "equals a recomputation of all charges" in page.text("#summary-words")
     page.close()
 
@@ -255,6 +283,7 @@ def _outcome(placed: pa.Table) -> Outcome:
             "at": pa.array([], at),
         }
     )
+    visits = pa.table({"at": pa.array([], at), "event": pa.array([], pa.string())})
     empty = {"rows_in": 0, "matched": 0, "unmatched": 0, "rejected": {}, "late": 0}
     metrics = {
         "placed": {
@@ -263,4 +292,4 @@ def _outcome(placed: pa.Table) -> Outcome:
         "offers": {"operators": {"join_interval": empty}},
         "earnings": {"operators": {"aggregate": empty}},
     }
-    return Outcome(placed, offers, windows, windows, metrics)
+    return Outcome(placed, offers, visits, windows, windows, metrics)

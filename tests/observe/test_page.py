@@ -11,7 +11,19 @@ import numpy as np
 import pytest
 import shapely
 from tests.support.browser import Browser, Page, browser
-from tests.support.histories import BEGIN, PLACED, batch, begin, numbers, placed, whole
+from tests.support.histories import (
+    BEGIN,
+    FENCES,
+    NAMES,
+    PLACED,
+    SQUARES,
+    batch,
+    begin,
+    fenced,
+    numbers,
+    placed,
+    whole,
+)
 
 from rivermouth.observe import shapes
 from rivermouth.observe.history import Writer
@@ -220,6 +232,22 @@ def test_shapes_are_chosen_on_the_map_and_in_the_list(
     page.wait("document.querySelectorAll('#shape-list button').length === 1")
     assert page.text("#shape-list") == "Old Town0"
     assert page.text("#shape-count") == "1 shapes"
+
+
+def test_fence_events_are_on_the_map_and_listed_the_newest_first(
+    page: Page, server: Server, tmp_path: Path
+) -> None:
+    writer = begin(tmp_path / "run.jsonl")
+    writer.shapes({"operator": FENCES, **shapes.outlines(SQUARES, list(NAMES))})
+    for one in range(3):
+        writer.batch(batch(one, operators={FENCES: fenced(one)}))
+    page.open(server.url)
+    page.wait("document.querySelectorAll('#event-list li').length === 3")
+    assert page.text("#event-list li") == "08:00:02exit<b>2</b>Old Town"
+    assert page.run("rivermouth.map.state.counts") == [2, 0, 1]
+    assert page.run("rivermouth.map.state.events").pop(0)["x"] == 2.5
+    assert page.text("#h-shapes") == "Shapes by events"
+    assert page.text("#shape-list li") == "Harbour2"
 
 
 def test_the_map_and_the_page_obey_keys(page: Page, server: Server, tmp_path: Path) -> None:

@@ -133,3 +133,39 @@ def test_the_command_tells_of_places_without_histories(
     (tmp_path / "other.txt").write_text("x\n")
     assert main(["watch", str(tmp_path / "other.txt")]) == 1
     assert "is not a history that this version can read" in capsys.readouterr().err
+
+
+@pytest.mark.spark
+def test_fence_events_are_in_the_history_with_the_shapes_of_the_fences(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    zone = {"type": "Polygon", "coordinates": [[[0, 0], [1, 0], [1, 1], [0, 1], [0, 0]]]}
+    feature = {"type": "Feature", "properties": {"zone": "Harbour"}, "geometry": zone}
+    path = tmp_path / "zones.geojson"
+    path.write_text(json.dumps({"type": "FeatureCollection", "features": [feature]}))
+    positions = frame(
+        spark,
+        """
+        ship | at timestamp        | x double | y double
+        ada  | 2026-01-01 12:00:00 | -5       | 0.5
+        ada  | 2026-01-01 12:10:00 | 0.5      | 0.5
+        ada  | 2026-01-01 12:20:00 | 5        | 0.5
+        ada  | 2026-01-01 12:30:00 | 6        | 0.5
+        """,
+    )
+    events = rm.fence_events(
+        replay(positions, cuts=[2, 2]), rm.tables.geojson(path), by="ship", time="at",
+        on=rm.within(rm.point("x", "y"), "geometry"), lateness="0 seconds",
+    )  # fmt: skip
+    writer = events.writeStream.format("noop").trigger(availableNow=True)
+    query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    with rm.watch(query, history=tmp_path / "histories", page=False):
+        query.awaitTermination()
+    (history,) = (tmp_path / "histories").iterdir()
+    reader = Reader(history)
+    reader.refresh()
+    ((name, record),) = reader.log.totals.operators.items()
+    assert record["events"]["per_fence"] == {"Harbour": 2}
+    newest = [(one["event"], one["object"], one["x"]) for one in record["events"]["newest"]]
+    assert newest == [("exit", "ada", 5.0), ("enter", "ada", 0.5)]
+    assert reader.shapes[name]["labels"] == ["Harbour"]

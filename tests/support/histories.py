@@ -18,6 +18,7 @@ from rivermouth.observe.metrics import summarise
 PLACED = "rivermouth.join_table.districts.geojson.1"
 ENRICHED = "rivermouth.join_table.drivers.2"
 EARNED = "rivermouth.aggregate.3"
+FENCES = "rivermouth.fence_events.4"
 BEGIN = 1_800_000_000  # seconds since 1970
 
 SQUARES = np.array([shapely.box(x, 0, x + 1, 1) for x in range(3)], dtype=object)
@@ -26,7 +27,8 @@ NAMES = ["Harbour", "<script>alert(1)</script>", "Old Town"]
 
 def operator(**more: Any) -> dict[str, Any]:
     """What an operator did in a batch."""
-    nothing = dict.fromkeys(("table", "cache", "sketch", "routing", "state", "watermark", "gauges"))
+    kinds = ("table", "cache", "sketch", "events", "routing", "state", "watermark", "gauges")
+    nothing = dict.fromkeys(kinds)
     return {"counts": {}, "rejected": {}, "seconds": 0.1, "loads": [], **nothing, **more}
 
 
@@ -67,6 +69,18 @@ def earned(rows: int, late: int) -> dict[str, Any]:
             "required_coverage": dict.fromkeys(even, 0.97),
             "slack": even,
         },
+    )
+
+
+def fenced(number: int) -> dict[str, Any]:
+    """Fence events: one a batch, in the first square, in the third every third time."""
+    fence, kind, x = ("Old Town", "exit", 2.5) if number % 3 == 2 else ("Harbour", "enter", 0.5)
+    at = {"at": float(BEGIN + number), "object": f"<b>{number}</b>", "x": x, "y": 0.5}
+    newest = [{**at, "event": kind, "fence": fence}]
+    return operator(
+        counts={"rows_in": 10, "rows_out": 1, kind: 1},
+        state={"positions": 4, "objects": 2},
+        events={"per_fence": {fence: 1}, "newest": newest},
     )
 
 

@@ -113,4 +113,4 @@ class Log:
         self.recent.append(batch)
         if len(self.recent) > _SKETCHES:
             for record in self.recent[-_SKETCHES - 1]["operators"].values():
-                record["sketch"] = None
+                record["sketch"] = record["events"] = None

@@ -26,7 +26,8 @@ Record = dict[str, Any]
 
 #: counts that every operator has an entry for
 COUNTS = ("rows_in", "rows_out", "matched", "late", "future")
-_OWN = frozenset({"bucket", "counts", "state", "watermark", "seconds"})
+_OWN = frozenset({"bucket", "counts", "state", "watermark", "seconds", "events"})
+_NEWEST = 40  # events that are listed
 _QUIET = 100  # batches after which a worker that was not heard of is taken to be gone
 
 
@@ -38,8 +39,9 @@ def record(tasks: Sequence[Report]) -> Record:
     dict
         ``counts`` (each of `COUNTS` that is known, and the operator's own), ``rejected`` by
         reason, ``seconds``, ``loads`` (rows per task or bucket), ``table``, ``cache``, ``sketch``
-        (as `map_sketch` packs it), ``routing``, ``state``, ``watermark`` and ``gauges``; the last
-        seven None where there is nothing of the kind.
+        (as `map_sketch` packs it), ``events`` (as `fences.sketch` counts them), ``routing``,
+        ``state``, ``watermark`` and ``gauges``; the last eight None where there is nothing of the
+        kind.
     """
     buckets = [bucket for task in tasks if "buckets" in task for bucket in task["buckets"]]
     plain = [task for task in tasks if "buckets" not in task]
@@ -54,6 +56,7 @@ def record(tasks: Sequence[Report]) -> Record:
         "table": _table(plain),
         "cache": _cache(plain),
         "sketch": _sketch(plain),
+        "events": _events([bucket["events"] for bucket in buckets if bucket.get("events")]),
         "routing": _routing(plain),
         "state": _summed(bucket.get("state") or {} for bucket in buckets) if buckets else None,
         "watermark": min(watermarks, default=None),  # what all buckets have passed
@@ -75,6 +78,7 @@ def merged(total: Record | None, new: Record, batch: int) -> Record:
         "loads": new["loads"] or total["loads"] or [],
         "cache": _merged_cache(total["cache"], new["cache"], batch),
         "sketch": _merged_sketch(total["sketch"], new["sketch"]),
+        "events": _events([one["events"] for one in (new, total) if one.get("events")]),
         "gauges": {**(total["gauges"] or {}), **(new["gauges"] or {})} or None,
     }
 
@@ -204,6 +208,17 @@ def _merged_sketch(total: Record | None, new: Record | None) -> Record | None:
     if total is None or new is None:
         return new or total
     return {**new, "counts": _added([total["counts"], new["counts"]])}
+
+
+def _events(found: Sequence[Report]) -> Record | None:
+    """Events per fence together, and the newest of all."""
+    if not found:
+        return None
+    newest = [event for one in found for event in one["newest"]]
+    return {
+        "per_fence": _summed(one["per_fence"] for one in found),
+        "newest": sorted(newest, key=lambda event: -event["at"])[:_NEWEST],
+    }
 
 
 def _added(texts: Sequence[str]) -> str:

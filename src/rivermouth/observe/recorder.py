@@ -140,7 +140,8 @@ class HistoryFile:
         self.writer.batch(batch)
         for name, operator in batch["operators"].items():
             version = (operator["table"] or {"version": -1})["version"]
-            if operator["sketch"] is None or self._drawn.get(name) == version:
+            has_map = operator["sketch"] is not None or operator["events"] is not None
+            if not has_map or self._drawn.get(name) == version:
                 continue
             self._drawn[name] = version
             try:

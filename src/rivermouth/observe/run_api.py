@@ -140,6 +140,11 @@ def _page_of(key: str, reader: Reader, after: int) -> dict[str, Any]:
         "batches": briefly(batches, names)[len(batches) - fresh :],
         "maps": [names[name] for name in reader.shapes if name in names],
         "places": _places(batches, names),
+        "events": {
+            names[name]: record["events"]
+            for name, record in reader.log.totals.operators.items()
+            if record.get("events")
+        },
     }
 
 

@@ -12,7 +12,7 @@ import shapely
 from rivermouth.kernels.arrays import Shapes
 from rivermouth.kernels.spatial.geometry import from_wkb, from_xy
 from rivermouth.spark.engines import stateless
-from rivermouth.spec.conditions import Point
+from rivermouth.spec.conditions import named
 
 #: how fine the grid is: a page's map is smaller than that
 GRID = 8_192
@@ -26,10 +26,8 @@ def of_operator(observed_as: str) -> dict[str, Any] | None:
     join = stateless.about(observed_as)
     if join is None or join.spatial is None:
         return None
-    places = (
-        [join.spatial.right.x, join.spatial.right.y] if _is_point(join) else [join.spatial.right]
-    )
-    label = _label_column(join.table, [old for _, old in join.columns])
+    places = named(join.spatial.right)
+    label = _label_column(join.source.schema(), [old for _, old in join.columns])
     names = [*places, *([label] if label else [])]
     rows = join.source.read(list(dict.fromkeys(names)))
     columns = [rows.column(name).combine_chunks() for name in places]
@@ -83,10 +81,6 @@ def _steps(xy: npt.NDArray[np.float64], west: float, south: float, step: float) 
         xy = xy[:-1]
     steps = ((xy - (west, south)) / step).round().astype(int)
     return [int(number) for number in steps.ravel()]
-
-
-def _is_point(join: Any) -> bool:
-    return isinstance(join.spatial.right, Point)
 
 
 def _label_column(table: pa.Schema, brought: list[str]) -> str | None:

@@ -188,6 +188,7 @@ def fence_events(
             WHERE, job.processor, checked.schema, checked.query.trajectory.output, count, state,
             state, None if idle is None else idle / 1e6,
         ),
+        about=job,
     )  # fmt: skip
 
 
@@ -229,6 +230,16 @@ class _Job:
             checked.cache, checked.fences, checked.positions.schema, count,
             checked.positions.max_future, folder,
         )  # fmt: skip
+
+    @property
+    def source(self) -> Source:
+        """Where the fences come from."""
+        return self.spec.source
+
+    @property
+    def columns(self) -> list[tuple[str, str]]:
+        """The fences' columns: (name in the result, name in the table)."""
+        return [(new, old) for new, (_, old, _) in zip(self.query.fences, self.fences, strict=True)]
 
     @property
     def key_columns(self) -> list[str]:

@@ -158,6 +158,7 @@ def _outcome(
             if sys.stdout.isatty() and not arguments.no_open:
                 webbrowser.open(server.url)
             offers = started(lambda: queries.offers(hails, cabs, work))
+            visits = started(lambda: queries.visits(cabs, out, work))
             # the last to start is what the report shows first
             earnings = started(lambda: queries.earnings(charges, out, work))
 
@@ -167,13 +168,13 @@ def _outcome(
             done = min(query["batches"] for query in metrics.values()) == told.batches
             return done and (not late or bool(earnings.corrections()))
 
-        running = {"placed": placed, "offers": offers, "earnings": earnings.query}
+        streams = {"placed": placed, "offers": offers, "visits": visits}
+        running = {**streams, "earnings": earnings.query}
         metrics = follow_all(running, until=is_over, console=console)
         with console.status("Last corrections ..."):
             earnings.stop()
         return Outcome(
-            placed=spark.read.parquet(str(work / "placed.out")).toArrow(),
-            offers=spark.read.parquet(str(work / "offers.out")).toArrow(),
+            **{name: spark.read.parquet(str(work / f"{name}.out")).toArrow() for name in streams},
             earnings=earnings.results().toArrow(),
             changes=earnings.changelog().toArrow(),
             metrics=metrics,

@@ -1,4 +1,4 @@
-"""The demo's three queries."""
+"""The demo's four queries."""
 
 from __future__ import annotations
 
@@ -31,6 +31,10 @@ placed = rm.join_table(placed, rm.tables.geojson("districts.geojson"),
 
 offers = rm.join_interval(hails, cabs, on=rm.dwithin(here, there, meters=300),
                           time="at", between=("-2 minutes", "0 seconds"))
+
+visits = rm.fence_events(cabs, rm.tables.geojson("districts.geojson"), on=inside, by="cab",
+                         time="at", events=["enter", "exit", "dwell"], dwell="10 minutes",
+                         min_inside=2, min_outside=2)
 
 earned = rm.exact(charges_with_district,
                   rm.summary(by="district", time="at", window=rm.tumbling("5 minutes"),
@@ -77,6 +81,27 @@ def offers(hails: DataFrame, cabs: DataFrame, work: Path) -> StreamingQuery:
         lateness="30 seconds",
     )
     return _start(near, work, "offers")
+
+
+def visits(cabs: DataFrame, out: Path, work: Path) -> StreamingQuery:
+    """Start the query for who entered and left which district, and who stayed.
+
+    A position in 300 is at longitude and latitude zero: it takes two to have left.
+    """
+    events = rm.fence_events(
+        cabs,
+        rm.tables.geojson(out / "districts.geojson"),
+        on=rm.within(rm.point("lon", "lat"), "geometry"),
+        by="cab",
+        time="at",
+        events=["enter", "exit", "dwell"],
+        dwell="10 minutes",
+        min_inside=2,
+        min_outside=2,
+        lateness="0 seconds",
+        cache=rm.full(path=str(work / "snapshots")),
+    )
+    return _start(events, work, "visits")
 
 
 def earnings(charges: DataFrame, out: Path, work: Path) -> Any:

@@ -31,8 +31,8 @@ def report(outcome: Outcome, told: Story, out: Path, console: Console) -> None:
     for table in summary["tables"]:
         console.print()
         console.print(_printed(table))
-    pq.write_table(outcome.placed.sort_by("at"), out / "placed.parquet")
-    pq.write_table(outcome.offers.sort_by("at"), out / "offers.parquet")
+    for name in ("placed", "offers", "visits"):
+        pq.write_table(getattr(outcome, name).sort_by("at"), out / f"{name}.parquet")
     pq.write_table(outcome.earnings.sort_by("window_start"), out / "earnings.parquet")
     (out / "report.html").write_text(static_report(out / HISTORY, summary=summary))
     console.print(f"\nReport: {out / 'report.html'} (opens without a network)")
@@ -42,7 +42,7 @@ def report(outcome: Outcome, told: Story, out: Path, console: Console) -> None:
     except SessionError as error:  # matplotlib is not installed
         console.print(str(error))
     console.print(
-        f"Rows:   placed.parquet, offers.parquet and earnings.parquet in {out}\n"
+        f"Rows:   placed, offers, visits and earnings.parquet in {out}\n"
         f"Page:   rivermouth watch {out / HISTORY}"
     )
 

@@ -26,6 +26,7 @@ class Outcome:
 
     placed: pa.Table
     offers: pa.Table
+    visits: pa.Table
     earnings: pa.Table
     changes: pa.Table
     metrics: dict[str, dict[str, Any]]
@@ -52,7 +53,12 @@ def summarise(outcome: Outcome, told: Story) -> dict[str, Any]:
     corrected.sort(key=lambda pair: pair[0]["earned"] - pair[1]["earned"])
     return {
         "title": told.title,
-        "words": [_of_cabs(outcome), _of_offers(outcome), *_of_earnings(outcome, told, corrected)],
+        "words": [
+            _of_cabs(outcome),
+            _of_offers(outcome),
+            _of_visits(outcome),
+            *_of_earnings(outcome, told, corrected),
+        ],
         "tables": [_corrections(corrected), _districts(outcome.earnings)],
     }
 
@@ -74,6 +80,16 @@ def _of_offers(outcome: Outcome) -> str:
     return (
         f"Offers: {served:,} passengers had a cab within 300 m in the two minutes before they "
         f"hailed, {cabs / max(1, served):.1f} cabs each."
+    )
+
+
+def _of_visits(outcome: Outcome) -> str:
+    counted = pc.value_counts(outcome.visits["event"]).to_pylist()
+    events = {entry["values"]: entry["counts"] for entry in counted}
+    return (
+        f"Visits: cabs entered a district {events.get('enter', 0):,} times, left one "
+        f"{events.get('exit', 0):,} times and stayed {events.get('dwell', 0):,} times for ten "
+        "minutes or longer."
     )
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +20,7 @@ import pyarrow.compute as pc
 from rivermouth.kernels.arrays import Bools, Floats, Ints
 from rivermouth.kernels.fences import query as names
 from rivermouth.kernels.fences.query import EVENTS, REASONS, FenceQuery
+from rivermouth.kernels.fences.sketch import EventSketch
 from rivermouth.kernels.fences.table import FenceTable, Ways
 from rivermouth.kernels.fences.visits import (
     FENCE,
@@ -74,6 +76,7 @@ class FenceFold:
     ) -> None:
         self._query, self._place, self._keys, self._table = query, place, keys, table
         self._events: Counter[str] = Counter()
+        self._sketch = EventSketch(query, place)
         visit = pa.struct(
             [
                 ("fence", query.fence_type),
@@ -94,6 +97,10 @@ class FenceFold:
         """How many events of each kind there were."""
         return dict(self._events)
 
+    def sketch(self) -> dict[str, Any]:
+        """Events per fence, and the newest events."""
+        return self._sketch.report()
+
     def fold(self, released: Released) -> Folded:
         """The events of these positions, and what to carry on."""
         rows, query = released.rows, self._query
@@ -113,7 +120,9 @@ class FenceFold:
         events, kept, starts, lasts, places, stays = walk(moves, past, exists, rules)
         deadline = lasts + gap if gap >= 0 else np.full(len(lasts), NEVER)
         carry = self._carried(pools, kept, starts, lasts, places)
-        return Folded(self._results(released.objects, pools, events), carry, deadline, stays)
+        results = self._results(released.objects, pools, events)
+        self._sketch.add(results)
+        return Folded(results, carry, deadline, stays)
 
     # -- in
 

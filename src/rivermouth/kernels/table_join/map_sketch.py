@@ -77,7 +77,12 @@ def _sample(geometry: Geometry, left: Mapping[str, pa.Array]) -> list[list[float
     rows = len(next(iter(left.values())))
     chosen = pa.array(np.unique(np.linspace(0, rows - 1, min(rows, SAMPLE)).astype(np.int64)))
     sampled = {name: column.take(chosen) for name, column in left.items()}
-    column = geometries_of(sampled, geometry)
+    return points_of(geometry, sampled)
+
+
+def points_of(geometry: Geometry, columns: Mapping[str, pa.Array]) -> list[list[float]]:
+    """X and y of a point of each record that has a valid geometry."""
+    column = geometries_of(columns, geometry)
     points = shapely.point_on_surface(column.shapes[column.valid])
     xy = np.column_stack([shapely.get_x(points), shapely.get_y(points)])
     return [[float(x), float(y)] for x, y in xy.round(6)]

@@ -134,6 +134,10 @@ class Fold(Protocol):
         """What is counted besides rows in and out, for the metrics."""
         ...
 
+    def sketch(self) -> dict[str, Any] | None:
+        """What a map shows of this micro-batch; None where there is no map."""
+        ...
+
 
 class Log(Protocol):
     """What an operator keeps in a bucket's state besides a row per object."""
@@ -257,6 +261,7 @@ class TrajectoryProcessor:
             "bucket": self._bucket,
             "counts": {**self._counts, **self._fold.counts(), **self._changes},
             "rejected": dict(self._reasons),
+            "events": self._fold.sketch(),
             **self._gauges,
         }
 

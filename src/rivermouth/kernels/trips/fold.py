@@ -137,6 +137,9 @@ class TripFold:
         """The rows by kind, those that were too short, and positions of one time."""
         return dict.fromkeys((*_COUNTS, "too_short", "same_time"), 0) | self._counts
 
+    def sketch(self) -> None:
+        """No map shows trips."""
+
     def fold(self, released: Released) -> Folded:
         """The rows that end, and the positions of those that do not."""
         how = self._trips.segmentation

@@ -101,15 +101,25 @@
     byId("map-section").hidden = !shapes;
     if (!shapes) return;
     byId("h-map").textContent = `Map of ${name}`;
+    const events = state.page.events[name];
+    byId("h-shapes").textContent = events ? "Shapes by events" : "Shapes by matches";
     map.setShapes(shapes);
-    map.setCounts(state.page.metrics.operators[name].per_row, state.page.places[name]);
+    map.setCounts(countsOf(name), state.page.places[name]);
+    map.setEvents(events?.newest);
+    panels.showEvents(events?.newest ?? []);
     listShapes();
+  }
+
+  /* Matches of each shape, or the events of the fence that is called like it. */
+  function countsOf(name) {
+    const events = state.page.events[name];
+    if (!events) return state.page.metrics.operators[name].per_row ?? [];
+    return state.shapes[name].shapes.labels.map((label) => events.per_fence[label] ?? 0);
   }
 
   function listShapes() {
     const name = mapped();
-    const counts = state.page.metrics.operators[name].per_row ?? [];
-    panels.showShapes(state.shapes[name].shapes, counts, byId("shape-filter").value, state.shape, (i) => pick(i, true));
+    panels.showShapes(state.shapes[name].shapes, countsOf(name), byId("shape-filter").value, state.shape, (i) => pick(i, true));
   }
 
   function pick(number, near = false) {

@@ -12,7 +12,7 @@ rivermouth.map = (() => {
 
   const canvas = format.byId("map");
   const tip = format.byId("map-tip");
-  const state = { shapes: null, counts: [], places: [], bands: [], limits: [], view: null, chosen: null, onChoose: () => {}, waiting: false };
+  const state = { shapes: null, counts: [], places: [], events: [], bands: [], limits: [], view: null, chosen: null, onChoose: () => {}, waiting: false };
 
   /* New shapes; the view goes back to all of them. */
   function setShapes(shapes) {
@@ -44,6 +44,12 @@ rivermouth.map = (() => {
     state.bands = Array.from({ length: STEPS + 1 }, () => []);
     state.paths.forEach((path, i) => state.bands[band(state.counts[i])].push(path));
     showLegend();
+    redraw();
+  }
+
+  /* Fence events: where each was, and what it was. */
+  function setEvents(events) {
+    state.events = events ?? [];
     redraw();
   }
 
@@ -144,6 +150,7 @@ rivermouth.map = (() => {
     for (const path of state.borders) context.stroke(path);
     drawPoints(context, zoom);
     drawPlaces(context, zoom);
+    drawEvents(context, zoom);
     drawChosen(context, zoom);
   }
 
@@ -160,14 +167,28 @@ rivermouth.map = (() => {
     });
   }
 
-  function drawPlaces(context, zoom) {
+  /* Where a place in the table's own coordinates is in the drawing. */
+  function drawn(lon, lat) {
     const [west, south, step] = state.origin;
+    return [((lon - west) / step) * state.squeeze, state.size[1] - (lat - south) / step];
+  }
+
+  function drawPlaces(context, zoom) {
     context.fillStyle = format.colour("dot");
     context.globalAlpha = 0.75;
-    for (const [lon, lat] of state.places) {
-      dot(context, ((lon - west) / step) * state.squeeze, state.size[1] - (lat - south) / step, 2 / zoom);
-    }
+    for (const [lon, lat] of state.places) dot(context, ...drawn(lon, lat), 2 / zoom);
     context.globalAlpha = 1;
+  }
+
+  /* The newest last, so that it is on top; a rim sets a dot off from the shape it is in. */
+  function drawEvents(context, zoom) {
+    for (const event of state.events.toReversed()) {
+      const [x, y] = drawn(event.x, event.y);
+      context.fillStyle = format.colour("rim");
+      dot(context, x, y, 6 / zoom);
+      context.fillStyle = format.colour(`event-${event.event}`);
+      dot(context, x, y, 4.5 / zoom);
+    }
   }
 
   function dot(context, x, y, radius) {
@@ -328,7 +349,7 @@ rivermouth.map = (() => {
 
   listen();
   return {
-    setShapes, setCounts, choose, redraw, label, state, currentView,
+    setShapes, setCounts, setEvents, choose, redraw, label, state, currentView,
     onChoose: (act) => (state.onChoose = act),
   };
 })();

@@ -110,5 +110,20 @@ rivermouth.panels = (() => {
     if (focused != null) list.querySelector(`[data-shape="${focused}"]`)?.focus();
   }
 
-  return { showSummary, showStatus, showTiles, showAdvice, showLoads, showNumbers, showShapes, fill };
+  /* The newest fence events, the newest first. */
+  function showEvents(events) {
+    byId("events").hidden = !events.length;
+    const said = JSON.stringify(events);
+    if (byId("events").dataset.said === said) return;
+    byId("events").dataset.said = said;
+    byId("event-list").replaceChildren(...events.map((one) =>
+      element("li", { "data-event": one.event },
+        element("time", { datetime: moment(one.at) }, moment(one.at).slice(11, 19)),
+        element("span", {}, element("i", { class: one.event }), one.event),
+        element("span", {}, one.object), element("span", {}, one.fence))));
+  }
+
+  const moment = (seconds) => new Date(seconds * 1000).toISOString();
+
+  return { showEvents, showSummary, showStatus, showTiles, showAdvice, showLoads, showNumbers, showShapes, fill };
 })();

@@ -132,8 +132,10 @@ def batch_number() -> int | None:
     return None if number is None else int(number)
 
 
-def run(inputs: Sequence[Input], operator: Operator) -> DataFrame:
+def run(inputs: Sequence[Input], operator: Operator, *, about: Any = None) -> DataFrame:
     """The operator's rows: in a stream as they become known, in batch all of them.
+
+    As in the stateless engine, `stateless.about` finds `about` by the name of the reports.
 
     Raises
     ------
@@ -154,9 +156,8 @@ def run(inputs: Sequence[Input], operator: Operator) -> DataFrame:
         )
     else:
         output = grouped.applyInArrow(_batch_bucket(operator, len(inputs)), _OUTPUT)
-    observed = output.observe(
-        stateless.report_name(operator.name), F.collect_list("report").alias(stateless.REPORTS)
-    )
+    observed_as = stateless.report_name(operator.name, about)
+    observed = output.observe(observed_as, F.collect_list("report").alias(stateless.REPORTS))
     return observed.filter(F.col("rows").isNotNull()).mapInArrow(
         _unpack(arrow), stateless.nullable(operator.schema)
     )

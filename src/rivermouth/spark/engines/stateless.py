@@ -67,9 +67,7 @@ def run(
             yield _with_carrier(nulls, pa.array([json.dumps(step.report())]), last)
         freeze_gc()
 
-    observed_as = report_name(name)
-    if about is not None:
-        _abouts.put(observed_as, about)
+    observed_as = report_name(name, about)
     carried = frame.mapInArrow(
         work, t.StructType([*nullable(schema), t.StructField(CARRIER, t.StringType())])
     )
@@ -88,9 +86,15 @@ def about(observed_as: str) -> Any:
     return _abouts.find(observed_as)
 
 
-def report_name(name: str) -> str:
-    """What an operator's reports are called in ``observedMetrics``; another one each time."""
-    return f"{PREFIX}.{name}.{next(_numbers)}"
+def report_name(name: str, about: Any = None) -> str:
+    """What an operator's reports are called in ``observedMetrics``; another one each time.
+
+    Under that name `about`, what was asked for, can be found in this process.
+    """
+    observed_as = f"{PREFIX}.{name}.{next(_numbers)}"
+    if about is not None:
+        _abouts.put(observed_as, about)
+    return observed_as
 
 
 def _with_carrier(

@@ -153,4 +153,4 @@ def _committed(checkpoint: Path) -> int:
     # the last line of a batch's offsets is where its source ends: {"topic": {"partition": offset}}
     log = checkpoint / "offsets" / str(max(batches))
     ((end,),) = (topic.values() for topic in json.loads(log.read_text().splitlines()[-1]).values())
-    return int(end) - 1
+    return max(0, int(end) - 1)

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 SERVER = """
 import sys
-from rivermouth.spark.runtime.session import local_session
+from rivermouth.testing import session
 
-spark = local_session("tests", conf={
+spark = session(conf={
     "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
     "spark.connect.grpc.binding.address": "127.0.0.1",
     "spark.connect.grpc.binding.port": sys.argv[1],
@@ -45,6 +45,10 @@ def pytest_configure(config: pytest.Config) -> None:
     Queries that are killed, JVMs and servers leave files behind; they do so in here. In memory
     where there is room: most of a small micro-batch is Spark waiting for the disk.
     """
+    if hasattr(
+        config, "workerinput"
+    ):  # a process of pytest-xdist: the first one's folder is its own
+        return
     memory = "/dev/shm"
     roomy = os.path.isdir(memory) and shutil.disk_usage(memory).free > 8 << 30
     # a short name: PostgreSQL's sockets live below it, and its user must be able to pass
@@ -53,7 +57,9 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["TMPDIR"] = tempfile.tempdir = folder
 
 
-def pytest_sessionfinish(exitstatus: int) -> None:
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    if hasattr(session.config, "workerinput"):
+        return
     if exitstatus == 0:  # what a failed run leaves is for whoever looks into it
         shutil.rmtree(os.environ["TMPDIR"], ignore_errors=True)
 
@@ -63,11 +69,11 @@ def spark() -> Iterator[SparkSession]:
     # in here: the tests of kernels run without importing Spark
     from pyspark.sql import SparkSession
 
-    from rivermouth.spark.runtime.session import local_session
+    from rivermouth.testing import session as test_session
 
     remote = os.environ.get("RIVERMOUTH_TEST_REMOTE")
     if remote is None:
-        session = local_session("tests")
+        session = test_session()
         yield session
         session.stop()
     elif remote.startswith("sc://"):

@@ -167,8 +167,8 @@ def test_visits_are_those_of_the_slow_oracle(demo: tuple[Path, str], told: Story
     shapes = dict(zip(told.city.names, told.city.districts, strict=True))
     shapely.prepare(list(shapes.values()))
     expected = fence_events(
-        track, dict(shapes), lambda place, shape: bool(shapely.contains_xy(shape, *place)), dwell=600,
-        min_inside=(2, 0), min_outside=(2, 0),
+        track, dict(shapes), lambda place, shape: bool(shapely.contains_xy(shape, *place)),
+        dwell=600, min_inside=(2, 0), min_outside=(2, 0),
     )  # fmt: skip
     found = pq.read_table(demo[0] / "visits.parquet").to_pylist()
     assert {row["event"] for row in found} == {"enter", "exit", "dwell"}

@@ -20,8 +20,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 import rivermouth as rm
-from rivermouth.spark.runtime.session import local_session
-from rivermouth.testing import replay
+from rivermouth.testing import replay, session
 
 SUMMARY = rm.summary(by="k", time="at", window=rm.tumbling("1 minute"), n=rm.count())
 
@@ -87,10 +86,9 @@ def numbers(spark: SparkSession, case: str, folder: Path) -> dict[str, Any]:
 
 if __name__ == "__main__":
     # more tasks than cores after a shuffle, so that some of them find the files lost
-    session = local_session("lost", conf={"spark.sql.shuffle.partitions": "6"})
+    spark = session("lost", conf={"spark.sql.shuffle.partitions": "6"})
     cases = ("aggregate", "by_hash", "workers", "native", "chain")
     sys.stdout.write(
-        json.dumps({case: numbers(session, case, Path(sys.argv[1]) / case) for case in cases})
-        + "\n"
+        json.dumps({case: numbers(spark, case, Path(sys.argv[1]) / case) for case in cases}) + "\n"
     )
-    session.stop()
+    spark.stop()

@@ -17,7 +17,6 @@ districts of a city that does not exist, `testing.taxis` the positions of its ta
 `testing.tracks` objects that drive, stop, fall silent and flap at borders.
 """
 
-from rivermouth.spark.runtime.session import local_session as session
 from rivermouth.testing import oracle
 from rivermouth.testing.aggregators import check_aggregator
 from rivermouth.testing.compare import assert_same_rows
@@ -25,6 +24,7 @@ from rivermouth.testing.disorder import disordered
 from rivermouth.testing.recompute import recompute
 from rivermouth.testing.replaying import replay, stream
 from rivermouth.testing.results import batches, rows
+from rivermouth.testing.sessions import session
 from rivermouth.testing.tables import check_table
 from rivermouth.testing.text import frame
 

@@ -27,14 +27,8 @@ _SHORTEST = 0.3  # minutes: in less, windows close, but no charge is late for on
 _PAUSE = 0.2  # seconds between two looks
 # Spark gives the driver's worker of a stateful query 10 s to start; a busy machine may need more
 _TOO_SLOW, _ATTEMPTS = "Python worker failed to connect back", 3
-_SETTINGS = {
-    # the report counts all batches, not the newest hundred
-    "spark.sql.streaming.numRecentProgressUpdates": "100000",
-    # in a short run the JVM's second compiler costs more than it saves: 31 against 15 CPU-seconds;
-    # without it the default code cache, of 48 MB, is too small
-    "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m "
-    "-XX:+UseSerialGC",
-}
+# the report counts all batches, not the newest hundred
+_SETTINGS = {"spark.sql.streaming.numRecentProgressUpdates": "100000"}
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -112,14 +106,15 @@ def run(arguments: Namespace) -> int:
 @contextmanager
 def _spark(master: str, log: Path, console: Console) -> Iterator[SparkSession]:
     """A session whose processes have `log` for their standard error: workers write a lot there."""
-    from rivermouth.spark.runtime.session import local_session
+    from rivermouth.spark.runtime.session import SHORT_LIVED, local_session
 
     kept = os.dup(2)
     with log.open("wb") as file:
         os.dup2(file.fileno(), 2)
     try:
         with console.status("Starting Spark ..."):
-            spark = local_session("rivermouth demo", conf=_SETTINGS | {"spark.master": master})
+            conf = SHORT_LIVED | _SETTINGS | {"spark.master": master}
+            spark = local_session("rivermouth demo", conf=conf)
     finally:
         os.dup2(kept, 2)
         os.close(kept)

@@ -5,7 +5,7 @@ BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
 BENCHES := stream_table shapes memory latency equality ranges incremental cache lookups ordered shares routing observing stream_stream stream_latency out_of_order sliding fences fence_state trip_state
 
-.PHONY: env demo test test-spark test-plain test-fast test-kernels test-kills test-cluster check bench bench-quick docs servers lock clean
+.PHONY: env demo test test-fast test-kernels test-kills test-cluster check bench bench-quick docs servers lock clean
 
 env: .venv/.made
 
@@ -19,13 +19,12 @@ env: .venv/.made
 demo: env
 	$(BIN)/rivermouth demo
 
-# the tests that start Spark beside those that do not, then the batch tests again, through Spark Connect
+# a process more than cores, since tests that kill queries mostly wait; then the short tests on several
+# hosts, which are there once, and the batch tests again, through Spark Connect
 test: env check
-	@$(MAKE) --no-print-directory -j2 test-spark test-plain
+	$(PYTEST) -q -n 3 --dist loadfile --no-loadscope-reorder --ignore=tests/cluster --durations=25 --durations-min=2
+	$(PYTEST) -q tests/cluster
 	RIVERMOUTH_TEST_REMOTE="local[2]" $(PYTEST) -q tests/spark/test_join_table.py -k "batch"
-
-test-spark test-plain: env
-	$(PYTEST) --durations=25 --durations-min=2 -m "$(if $(filter test-plain,$@),not )spark"
 
 # the loop while writing code: no servers, fewer examples, a few Spark tests of each operator
 test-fast: env

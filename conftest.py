@@ -112,6 +112,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()) or _mentions_spark(item):
             item.add_marker(pytest.mark.spark)
+    # files that take long come first, so that processes that share the files end together
+    marks = ("slow", "spark")
+    files = [{item.path for item in items if item.get_closest_marker(mark)} for mark in marks]
+    items.sort(key=lambda item: [item.path not in found for found in files])
 
 
 def _mentions_spark(item: pytest.Item) -> bool:

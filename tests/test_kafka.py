@@ -60,6 +60,7 @@ def test_rows_of_a_native_join_come_while_their_batch_is_open(bootstrap, table, 
 
 
 @pytest.mark.server
+@pytest.mark.slow
 @pytest.mark.spark
 def test_a_query_killed_in_a_batch_and_restarted_loses_nothing(bootstrap, table, bodies, tmp_path):
     outcome = kill_and_restart(bootstrap, "native", table=table, bodies=bodies, folder=tmp_path)

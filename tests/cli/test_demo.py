@@ -72,6 +72,7 @@ def demo(demos: list[tuple[Path, str]]) -> tuple[Path, str]:
     return demos[0]
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_it_writes_the_files_that_it_names(demo: tuple[Path, str], told: Story) -> None:
     out, printed = demo

@@ -13,7 +13,7 @@ from tests.support.killing import KILLS, kill_and_finish, output
 
 from rivermouth.testing.fences import fence_events
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 FILES, ROWS = 4 * KILLS + 8, 60  # a kill lets one to three batches pass
 SHAPES = {f"box {n}": shapely.box(4 * n, 0, 4 * n + 3, 12) for n in range(3)}

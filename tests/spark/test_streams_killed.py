@@ -12,7 +12,7 @@ import rivermouth as rm
 from rivermouth.tables.skew.salting_store import SaltingStore
 from rivermouth.testing.stream_joins import join_interval
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 FILES, ROWS = 4 * KILLS + 8, 60  # a kill lets one to three batches pass
 ON = 'rm.dwithin(rm.point("x", "y"), rm.point("x", "y"), distance=2)'

@@ -13,7 +13,7 @@ import rivermouth as rm
 from rivermouth.testing.tracks import Fleet, arrivals, tracks
 from rivermouth.testing.trips import trips
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 FILES, SECONDS = 4 * KILLS + 8, 600  # a kill lets one to three batches pass
 HOW = {"gap": "4 minutes", "stop": (30.5, "2 minutes")}

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING
 
 from rivermouth.spark.runtime.session import SHORT_LIVED, local_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def session(

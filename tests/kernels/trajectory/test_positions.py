@@ -30,6 +30,9 @@ class Steps:
     def counts(self):
         return dict(self.seen)
 
+    def sketch(self):
+        return None
+
     def fold(self, released):
         results, carry, deadline, keep = [], [], [], []
         times = released.rows.column("t").to_pylist()

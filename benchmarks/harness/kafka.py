@@ -68,7 +68,7 @@ def connector_jars() -> str:
     KafkaMissing
         If the jars are not in the cache and ``mvn`` cannot bring them.
     """
-    folder = _fetched("connector", CONNECTOR, transitive=False)
+    folder = fetched("connector", CONNECTOR, transitive=False)
     return ",".join(str(jar) for jar in sorted(folder.glob("*.jar")))
 
 
@@ -108,7 +108,7 @@ def broker(
     SessionError
         If there is no Java.
     """
-    jars = _fetched("broker", BROKER, transitive=True)
+    jars = fetched("broker", BROKER, transitive=True)
     with tempfile.TemporaryDirectory(prefix="rivermouth-kafka-", dir=within) as place:
         data = Path(place)
         port, controller = free_ports(2)
@@ -180,7 +180,7 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-def _fetched(name: str, jars: Sequence[Jar], *, transitive: bool) -> Path:
+def fetched(name: str, jars: Sequence[Jar], *, transitive: bool) -> Path:
     """The cache's folder with these jars, brought by Maven the first time."""
     pom = _pom(jars, transitive=transitive)
     folder = CACHE / f"{name}-{hashlib.sha256(pom.encode()).hexdigest()[:12]}"

@@ -3,6 +3,7 @@ import shapely
 
 import rivermouth as rm
 from rivermouth.errors import ColumnError, PlanError, TableMissing
+from rivermouth.spec.locations import Location
 from rivermouth.tables.source import srid_of
 from rivermouth.tables.sources.snapshot import SnapshotTable
 from rivermouth.testing import frame, replay, rows
@@ -50,7 +51,7 @@ def test_a_type_that_no_table_has_is_refused_by_name(spark):
 
 def test_a_snapshot_is_a_table_for_the_workers(zones, cabs, tmp_path):
     table = rm.snapshot(zones, tmp_path / "zones")
-    assert table == SnapshotTable(str(tmp_path / "zones"))
+    assert table == SnapshotTable(Location.of(tmp_path / "zones"))
     assert srid_of(table.schema().field("shape")) == 4326
     on = rm.within(rm.point("x", "y"), "shape")
     joined = rm.join_table(cabs, table, on=on, how="left", columns=["zone"])
@@ -70,4 +71,4 @@ def test_a_new_snapshot_is_taken_up_by_a_running_join(zones, cabs, tmp_path):
 
 def test_no_snapshot_is_said_plainly(tmp_path, cabs):
     with pytest.raises(TableMissing, match="there is no snapshot under"):
-        rm.join_table(cabs, SnapshotTable(str(tmp_path / "none")), on=rm.keys("cab"))
+        rm.join_table(cabs, SnapshotTable(Location.of(tmp_path / "none")), on=rm.keys("cab"))

@@ -400,13 +400,14 @@ def _with_full(
 
 def published(spark: SparkSession, folder: Path) -> Result:
     """A frame written by `rm.snapshot`, read directly and through a snapshot of it."""
+    from rivermouth.spec.locations import Location
     from rivermouth.tables.sources.snapshot import SnapshotTable
 
     place = folder / "published"
     if not place.exists():
         zones = spark.read.json(str(folder / "zones"))
         rm.snapshot(zones.selectExpr("name", "st_geomfromwkb(unhex(shape), 4326) shape"), place)
-    table = SnapshotTable(str(place))
+    table = SnapshotTable(Location.of(place))
     events = _events(spark, folder, "id bigint, x double, y double")
     on = rm.within(rm.point("x", "y"), "shape")
     return {

@@ -26,8 +26,8 @@ from rivermouth.spec.conditions import Condition, DWithin, Nearest
 from rivermouth.spec.durations import Duration, microseconds
 from rivermouth.spec.grids import Grid
 from rivermouth.spec.identity import Described, identity, text_v1
+from rivermouth.spec.locations import Location
 from rivermouth.spec.windows import Window
-from rivermouth.tables.files import located
 from rivermouth.tables.skew.salting_store import SaltingStore
 
 
@@ -281,7 +281,7 @@ def _salting_store(checked: Checked, grid: Grid, routing: CellRouting) -> Saltin
         )
     if not checked.frames[0].isStreaming:  # it may be part of a stream's `foreachBatch`
         return None
-    return SaltingStore(located(grid.skew_path), routing.grid.buckets, where=checked.where)
+    return SaltingStore(Location.of(grid.skew_path), routing.grid.buckets, where=checked.where)
 
 
 def _identities(

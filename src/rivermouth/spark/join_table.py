@@ -156,7 +156,7 @@ def _routed(
     folder = shared_folder(
         events, path, where=WHERE, example="routing=rm.by_hotspot(path='/shared/routing')"
     )
-    return Hotspots(routing, partitions, f"{folder}/routing-{name}")
+    return Hotspots(routing, partitions, folder / f"routing-{name}")
 
 
 def _check_buckets(join: Join, plan: Plan | None, is_frame: bool) -> None:

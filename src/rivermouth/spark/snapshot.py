@@ -10,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812  (as everybody writes it)
 from pyspark.sql import types as t
 
 from rivermouth.errors import DefinitionError
-from rivermouth.tables.files import located
+from rivermouth.spec.locations import Location
 from rivermouth.tables.sources.snapshot import SnapshotTable, publish
 from rivermouth.tables.versions import version_name
 
@@ -27,13 +27,14 @@ def snapshot(df: DataFrame, path: str | os.PathLike[str]) -> SnapshotTable:
     df
         A batch frame; its GEOMETRY columns are written as WKB, with their SRID.
     path
-        A folder, or a URI that both Spark and pyarrow.fs know.
+        A folder, or a URI that both Spark and pyarrow.fs know; of ``s3a://bucket/a?region=...``
+        Spark gets ``s3a://bucket/a`` and pyarrow ``s3://bucket/a?region=...``.
     """
     if df.isStreaming:
         raise DefinitionError(
             "snapshot", "a stream has no end to write down", todo="Give a batch frame."
         )
-    folder, version = located(path), version_name(time.time())
+    folder, version = Location.of(path), version_name(time.time())
     srids = {
         field.name: field.dataType.srid if field.dataType.srid > 0 else 0
         for field in df.schema
@@ -45,6 +46,6 @@ def snapshot(df: DataFrame, path: str | os.PathLike[str]) -> SnapshotTable:
             for name in df.columns
         )
     )
-    plain.write.parquet(f"{folder}/{version}")
+    plain.write.parquet((folder / version).for_spark)
     publish(folder, version, srids)
     return SnapshotTable(folder)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 from rivermouth.errors import DefinitionError
 from rivermouth.spec.durations import Duration, positive_seconds
+from rivermouth.spec.locations import Location
 
 IndexName = Literal["cells", "kdtree", "rtree", "strtree", "sorted", "skiplist", "ideal_skiplist"]
 Policy = Literal["lru", "s3fifo"]
@@ -20,7 +22,7 @@ class Full:
 
     refresh: float | None = None
     max_age: float | None = None
-    path: str | None = None
+    path: Location | None = None
     index: IndexName | None = None
     buckets: int | None = None
 
@@ -53,7 +55,7 @@ def full(
     *,
     refresh: Duration | None = None,
     max_age: Duration | None = None,
-    path: str | None = None,
+    path: str | os.PathLike[str] | None = None,
     index: IndexName | None = None,
     buckets: int | None = None,
 ) -> Full:
@@ -68,8 +70,8 @@ def full(
         While refreshing fails, serve the last good version up to this age, then fail with
         `TableStale`. None: serve it for ever (its age is a metric).
     path
-        Where snapshots are kept: a folder, or a URI that pyarrow.fs knows, which all hosts
-        reach. None: a temporary folder, under a local master only.
+        Where snapshots are kept: a folder, or a URI that pyarrow.fs knows (``s3a`` is ``s3``),
+        which all hosts reach. None: a temporary folder, under a local master only.
     index
         For geometries "cells", "strtree", "kdtree" or "rtree" (paper C's two-level R-tree); for
         ranges "sorted", "skiplist" or "ideal_skiplist" (paper A's). None: chosen by what is in
@@ -95,7 +97,7 @@ def full(
     return Full(
         positive_seconds(refresh, where="full(refresh=)"),
         positive_seconds(max_age, where="full(max_age=)"),
-        path,
+        None if path is None else Location(os.fspath(path)),
         index,
         buckets,
     )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from rivermouth.errors import DefinitionError
 from rivermouth.spec.durations import Duration, microseconds
+from rivermouth.spec.locations import Location
 
 
 @dataclass(frozen=True)
@@ -17,7 +18,7 @@ class Grid:
     cell: float | None = None
     bin_us: int | None = None
     salt: int | None = None
-    skew_path: str | None = None
+    skew_path: Location | None = None
 
     def __post_init__(self) -> None:
         cell = self.cell
@@ -64,4 +65,4 @@ def grid(
     Grid(cell=2000, bin_us=60000000, salt=None, skew_path=None)
     """
     length = None if bin is None else microseconds(bin, where="grid(bin=)")
-    return Grid(cell, length, salt, None if skew_path is None else os.fspath(skew_path))
+    return Grid(cell, length, salt, None if skew_path is None else Location(os.fspath(skew_path)))

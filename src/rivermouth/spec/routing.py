@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 from rivermouth.errors import DefinitionError
+from rivermouth.spec.locations import Location
 
 Weight = Literal["records", "cost"]
 
@@ -27,7 +29,7 @@ class ByHotspot:
     weight: Weight
     split: bool
     partitions: int | None
-    path: str | None
+    path: Location | None
 
 
 Routing = ByHash | ByHotspot
@@ -58,7 +60,7 @@ def by_hotspot(
     weight: Weight = "records",
     split: bool = True,
     partitions: int | None = None,
-    path: str | None = None,
+    path: str | os.PathLike[str] | None = None,
 ) -> ByHotspot:
     """Send ranges of keys to partitions, and repartition when the hotspots have moved.
 
@@ -104,7 +106,8 @@ def by_hotspot(
             f"threshold is {threshold}, cycle {cycle} and sample {sample}",
             todo="Give positive numbers.",
         )
-    return ByHotspot(float(threshold), cycle, sample, weight, split, partitions, path)
+    folder = None if path is None else Location(os.fspath(path))
+    return ByHotspot(float(threshold), cycle, sample, weight, split, partitions, folder)
 
 
 def _check_partitions(where: str, partitions: int | None) -> None:

@@ -71,12 +71,12 @@ def _needs(package: str, *, call: str, extra: str) -> Iterator[None]:
 def _ogr(name: str, path: str | os.PathLike[str], layer: str | None, where: Where | None) -> Any:
     """A table of the class `name`, which GDAL reads."""
     from rivermouth.spec.filters import filter_of
-    from rivermouth.tables.files import located
+    from rivermouth.spec.locations import Location
 
     call = f"tables.{name.lower()}"
     with _needs("pyogrio", call=call, extra="ogr"):
         from rivermouth.tables.sources import ogr
-    return getattr(ogr, name)(located(path), layer, filter_of(where, at=call))
+    return getattr(ogr, name)(Location.of(path), layer, filter_of(where, at=call))
 
 
 def _limits(
@@ -144,10 +144,10 @@ def geojson(path: str | os.PathLike[str], *, where: Where | None = None) -> GeoJ
     GeoJSONFile('/data/districts.geojson')
     """
     from rivermouth.spec.filters import filter_of
-    from rivermouth.tables.files import located
+    from rivermouth.spec.locations import Location
     from rivermouth.tables.sources.geojson import GeoJSONFile
 
-    return GeoJSONFile(located(path), filter_of(where, at="tables.geojson"))
+    return GeoJSONFile(Location.of(path), filter_of(where, at="tables.geojson"))
 
 
 def geopackage(
@@ -251,11 +251,11 @@ def parquet(
     ParquetFiles('s3://bucket/zones/#shape')
     """
     from rivermouth.spec.filters import filter_of
-    from rivermouth.tables.files import located
+    from rivermouth.spec.locations import Location
     from rivermouth.tables.sources.parquet import ParquetFiles
 
     named = (geometry,) if isinstance(geometry, str) else tuple(geometry or ())
-    return ParquetFiles(located(path), named, filter_of(where, at="tables.parquet"))
+    return ParquetFiles(Location.of(path), named, filter_of(where, at="tables.parquet"))
 
 
 def postgres(
@@ -374,9 +374,9 @@ def sqlite(
     """
     from rivermouth.spec.durations import positive_seconds
     from rivermouth.spec.filters import filter_of
-    from rivermouth.tables.files import located
+    from rivermouth.spec.locations import Location
     from rivermouth.tables.sources.sqlite.table import SQLiteFile, SQLiteTable
 
     seconds = positive_seconds(statement_timeout, where="tables.sqlite(statement_timeout=)")
-    file = SQLiteFile(located(path), seconds)
+    file = SQLiteFile(Location.of(path), seconds)
     return SQLiteTable(file, table, filter_of(where, at="tables.sqlite"))

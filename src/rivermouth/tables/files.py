@@ -4,40 +4,41 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.fs
 
-from rivermouth.errors import TableError, TableMissing, TableUnavailable, did_you_mean
+from rivermouth.errors import (
+    DefinitionError,
+    TableError,
+    TableMissing,
+    TableUnavailable,
+    did_you_mean,
+)
+from rivermouth.spec.locations import Location
 
-_URI = re.compile(r"^[a-z][a-z0-9+.-]+://", re.IGNORECASE)
-
-
-def located(path: str | os.PathLike[str]) -> str:
-    """`path` as it is found from any working folder: absolute, or a URI as it was written."""
-    text = os.fspath(path)
-    return text if _URI.match(text) else os.path.abspath(os.path.expanduser(text))
+#: where a file appears whole, when its writer closes it, and needs no folder
+_OBJECT_STORES = {"s3", "gcs", "abfs"}
 
 
 def filesystem(path: str) -> tuple[Any, str]:
     """The file system of an absolute path or a URI, and the path within it."""
-    system, inner = pyarrow.fs.FileSystem.from_uri(path)
+    location = Location(path)
+    try:
+        system, inner = pyarrow.fs.FileSystem.from_uri(location.for_arrow)
+    except pa.ArrowInvalid as error:
+        raise DefinitionError(
+            "path",
+            f"{location!r} is not a URI that pyarrow.fs knows",
+            there=location.redacted(str(error)).rstrip("."),
+            todo="Write one such as s3://bucket/folder?region=..., with special characters of "
+            "keys escaped (%2F for /).",
+        ) from None  # pyarrow's words show the URI with its keys
     return system, inner
-
-
-def short_name(path: str) -> str:
-    """The last part of a path or URI.
-
-    Examples
-    --------
-    >>> short_name("s3://bucket/zones/"), short_name("/data/districts.geojson")
-    ('zones', 'districts.geojson')
-    """
-    return os.path.basename(path.rstrip("/"))
 
 
 def read_bytes(path: str, *, where: str) -> bytes:
@@ -68,6 +69,10 @@ def write_bytes(path: str, data: bytes) -> None:
     """Write a small file, and its folder, so that a reader sees all of it or nothing."""
     system, inner = filesystem(path)
     folder, _, name = inner.rpartition("/")
+    if system.type_name in _OBJECT_STORES:
+        with system.open_output_stream(inner) as stream:
+            stream.write(data)
+        return
     system.create_dir(folder)
     staged = f"{folder}/.{name}.{uuid.uuid4().hex}"
     with system.open_output_stream(staged) as stream:
@@ -85,27 +90,27 @@ def reading(path: str, *, where: str) -> Iterator[None]:
     except OSError as error:
         raise TableUnavailable(
             where,
-            f"{path!r} cannot be read",
-            there=str(error).rstrip("."),
+            f"{Location(path)!r} cannot be read",
+            there=Location(path).redacted(str(error)).rstrip("."),
             todo="Check that this host and user may read it.",
         ) from error
 
 
 def check_exists(path: str, *, where: str) -> None:
     """Raise a `TableMissing` unless the file exists; one that a URI names is not looked for."""
-    if not _URI.match(path) and not os.path.exists(path):
+    if not Location(path).is_uri and not os.path.exists(path):
         raise missing(path, where=where)
 
 
 def missing(path: str, *, where: str) -> TableError:
     """The error for a file that is not there, with the nearest name that is."""
-    folder = os.path.dirname(path)
-    if _URI.match(path) or not os.path.isdir(folder):
-        return TableMissing(where, f"there is no {path!r}", todo="Check the path.")
+    location, folder = Location(path), os.path.dirname(path)
+    if location.is_uri or not os.path.isdir(folder):
+        return TableMissing(where, f"there is no {location!r}", todo="Check the path.")
     names = sorted(os.listdir(folder))
     return TableMissing(
         where,
         f"there is no {path!r}",
         there=f"its folder holds {names[:8]}" + (" and more" if len(names) > 8 else ""),
-        todo=did_you_mean(short_name(path), names) or "Check the path.",
+        todo=did_you_mean(location.name, names) or "Check the path.",
     )

@@ -9,6 +9,7 @@ import contextlib
 
 import pyarrow.fs
 
+from rivermouth.spec.locations import Location
 from rivermouth.tables import files
 
 #: names the newest version of a folder
@@ -39,7 +40,7 @@ def read_pointer(folder: str, name: str = POINTER) -> str | None:
 
 def write_pointer(folder: str, text: str, name: str = POINTER) -> None:
     """Point to another version: a reader sees the old one or the new one."""
-    files.write_bytes(f"{folder}/{name}", text.encode())
+    files.write_bytes(Location(folder) / name, text.encode())
 
 
 def prune(folder: str, keep: int) -> None:

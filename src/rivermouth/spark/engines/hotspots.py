@@ -28,6 +28,7 @@ from rivermouth.spark.engines.native.columns import quoted
 from rivermouth.spark.engines.partitioning import ROUTE, keys_of
 from rivermouth.spark.engines.stateless import Step
 from rivermouth.spark.validation.join_table import Join
+from rivermouth.spec.locations import Location
 from rivermouth.spec.routing import ByHotspot
 from rivermouth.tables.skew.routing_store import KEY, RoutingStore, TaskStats
 
@@ -45,7 +46,7 @@ class Hotspots:
 
     routing: ByHotspot
     partitions: int
-    folder: str
+    folder: Location
 
     def routed(self, events: DataFrame, join: Join) -> DataFrame:
         """The events with columns `ROUTE` and `ROUTE_KEY`, in the partitions of the newest rule."""

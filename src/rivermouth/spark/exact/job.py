@@ -19,9 +19,9 @@ from rivermouth.spark.exact.results import Results
 from rivermouth.spark.exact.sink import Sink, sink_of
 from rivermouth.spark.exact.store import BACKUP, DAY, EMITTED, WHERE, Correction, Store
 from rivermouth.spec.durations import Duration, microseconds
+from rivermouth.spec.locations import Location
 from rivermouth.spec.slack import Quality, Slack, quality
 from rivermouth.spec.summaries import KIND, REASON, RECORD, START, Summary
-from rivermouth.tables.files import located
 
 History = DataFrame | Callable[[], DataFrame]
 _DAY_SECONDS = 86_400
@@ -194,7 +194,8 @@ def exact(
         What is computed of each window: ``rm.summary(...)``.
     store
         A folder for all of it, checkpoint included: the log of results, late records and backup
-        as Parquet, and the corrections.
+        as Parquet, and the corrections. A path, or a URI that both Spark and pyarrow.fs know, as in
+        `snapshot`.
     slack
         How long windows wait; `quality` with its defaults if it is not given.
     span, wait
@@ -239,7 +240,7 @@ def exact(
         events,
         summary,
         slack,
-        Store(located(store), log.schema),
+        Store(Location.of(store), log.schema),
         log,
         microseconds(span, where="exact(span=)"),
         microseconds(wait, where="exact(wait=)"),

@@ -25,8 +25,9 @@ from pyspark.sql import types as t
 
 from rivermouth.errors import StateError
 from rivermouth.spec.identity import identity, summary_v1
+from rivermouth.spec.locations import Location
 from rivermouth.spec.summaries import Summary
-from rivermouth.tables.files import read_json, write_json
+from rivermouth.tables.files import filesystem, read_json, write_json
 
 WHERE = "exact"
 FORMAT = 2
@@ -64,18 +65,18 @@ class Correction:
 class Store:
     """The folder `path`, which Spark and pyarrow.fs both reach; `schema` is the log's."""
 
-    path: str
+    path: Location
     schema: t.StructType
 
     @property
     def log_path(self) -> str:
         """Where the stream writes."""
-        return f"{self.path}/log"
+        return (self.path / "log").for_spark
 
     @property
     def checkpoint_path(self) -> str:
         """Where Spark keeps its offsets and its state."""
-        return f"{self.path}/checkpoint"
+        return (self.path / "checkpoint").for_spark
 
     def claim(self, summary: Summary, events: t.StructType) -> None:
         """Make this the store of `summary` over such events, or find that it is."""
@@ -136,14 +137,13 @@ class Store:
         self._write("sink_offset.json", {"upto": upto, "corrections": corrections})
 
     def _folder(self, number: int) -> str:
-        return f"{self.path}/corrections/{number:06d}"
+        return (self.path / f"corrections/{number:06d}").for_spark
 
     def _files(self) -> tuple[Any, str]:
-        files, root = pyarrow.fs.FileSystem.from_uri(self.path)
-        return files, root
+        return filesystem(self.path)
 
     def _read(self, name: str) -> dict[str, Any] | None:
-        return read_json(f"{self.path}/{name}")
+        return read_json(self.path / name)
 
     def _write(self, name: str, what: dict[str, Any]) -> None:
-        write_json(f"{self.path}/{name}", what)
+        write_json(self.path / name, what)

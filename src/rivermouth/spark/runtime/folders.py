@@ -11,16 +11,16 @@ from pathlib import Path
 from pyspark.sql import DataFrame
 
 from rivermouth.errors import DefinitionError
-from rivermouth.tables.files import located
+from rivermouth.spec.locations import Location
 
 #: how a user names a folder for snapshots
 SNAPSHOTS = "cache=rm.full(path='/shared/snapshots')"
 
 
-def shared_folder(frame: DataFrame, path: str | None, *, where: str, example: str) -> str:
+def shared_folder(frame: DataFrame, path: str | None, *, where: str, example: str) -> Location:
     """Where files go: the user's folder, or a temporary one where all workers are on this host."""
     if path is not None:
-        return located(path)
+        return Location.of(path)
     master = frame.sparkSession.conf.get("spark.master", "")
     if not str(master).startswith("local"):
         raise DefinitionError(
@@ -30,4 +30,4 @@ def shared_folder(frame: DataFrame, path: str | None, *, where: str, example: st
         )
     folder = Path(tempfile.gettempdir()) / f"rivermouth-{uuid.uuid4().hex}"
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return str(folder)
+    return Location(folder)

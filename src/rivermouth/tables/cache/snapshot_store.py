@@ -31,6 +31,7 @@ import pyarrow.fs
 
 from rivermouth.errors import RivermouthError
 from rivermouth.kernels.table_join import matching
+from rivermouth.spec.locations import Location
 from rivermouth.tables import files
 from rivermouth.tables.versions import prune, read_pointer, version_name, write_pointer
 from rivermouth.tables.worker_cache import WorkerCache
@@ -82,17 +83,18 @@ class SnapshotStore:
     """
 
     home: Path
-    remote: str | None = None
+    remote: Location | None = None
 
     @classmethod
     def of(cls, digest: str, folder: str) -> SnapshotStore:
         """The store called `digest` under `folder`, a path or a URI."""
-        if "://" not in folder or folder.startswith("file://"):
-            return cls(Path(folder.removeprefix("file://")) / digest)
+        location = Location.of(folder)
+        if not location.is_uri:
+            return cls(Path(location) / digest)
         caches = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
-        shared = hashlib.sha256(folder.encode()).hexdigest()[:24]
+        shared = hashlib.sha256(location.shown.encode()).hexdigest()[:24]
         home = caches / "rivermouth" / "snapshots" / shared / digest
-        return cls(home, f"{folder.rstrip('/')}/{digest}")
+        return cls(home, location / digest)
 
     def newest(self) -> str | None:
         """The newest version's name, None if there is none; a shared one is copied to this host."""

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.fs
 
 from rivermouth.kernels.skew.hotspots import Sample, algorithm2, even_bounds, load_cv, merged
+from rivermouth.spec.locations import Location
 from rivermouth.spec.routing import ByHotspot
 from rivermouth.tables.files import filesystem, read_json, write_json
 
@@ -94,16 +95,16 @@ class RoutingStore:
     """
 
     def __init__(self, folder: str) -> None:
-        self._folder = folder
+        self._folder = Location(folder)
 
     def add(self, stats: TaskStats) -> None:
         """Add a task's statistics to this cycle."""
         name = f"{stats.partition}-{stats.records}-{uuid.uuid4().hex}.json"
-        write_json(f"{self._folder}/{_STATS}/{name}", vars(stats))
+        write_json(self._folder / _STATS / name, vars(stats))
 
     def state(self, partitions: int) -> RoutingState:
         """The newest rule; none yet, or one for another number of partitions, is version 0."""
-        known = read_json(f"{self._folder}/{_RULE}")
+        known = read_json(self._folder / _RULE)
         if known is None:
             return RoutingState(partitions)
         if "deviation" in known:  # as the load CV was called before version 0.1
@@ -120,12 +121,12 @@ class RoutingStore:
         names = [info.base_name for info in listed if info.base_name.endswith(".json")]
         if sum(int(name.split("-")[1]) for name in names) < routing.cycle:
             return state
-        read = [read_json(f"{self._folder}/{_STATS}/{name}") for name in names]
+        read = [read_json(self._folder / _STATS / name) for name in names]
         stats = [
             TaskStats(**one) for one in read if one is not None
         ]  # another query counts it, too
         state = next_state(state, [one for one in stats if one.partition < partitions], routing)
-        write_json(f"{self._folder}/{_RULE}", vars(state))
+        write_json(self._folder / _RULE, vars(state))
         for name in names:
             with contextlib.suppress(FileNotFoundError):
                 files.delete_file(f"{root}/{_STATS}/{name}")

@@ -18,7 +18,8 @@ import pyarrow.fs
 
 from rivermouth.errors import TableUnavailable
 from rivermouth.kernels.stream_join.salting import SaltChange, SaltSchedule
-from rivermouth.tables.files import read_json, write_json
+from rivermouth.spec.locations import Location
+from rivermouth.tables.files import filesystem, read_json, write_json
 
 _FILE = re.compile(r"bucket-([0-9]+)\.json")
 
@@ -37,12 +38,12 @@ class SaltingStore:
     """
 
     def __init__(self, folder: str, buckets: int, *, where: str) -> None:
-        self.folder, self.where, self._buckets = folder, where, buckets
+        self.folder, self.where, self._buckets = Location(folder), where, buckets
 
     def schedule(self, batch: int) -> SaltSchedule:
         """The changes that were decided before this micro-batch."""
         with self._available():
-            files, root = pyarrow.fs.FileSystem.from_uri(self.folder)
+            files, root = filesystem(self.folder)
             listed = files.get_file_info(pyarrow.fs.FileSelector(root, allow_not_found=True))
             matches = (_FILE.fullmatch(info.base_name) for info in listed)
             numbers = sorted(int(match[1]) for match in matches if match)
@@ -61,7 +62,7 @@ class SaltingStore:
             return {}
 
     def _file(self, bucket: int) -> str:
-        return f"{self.folder}/bucket-{bucket}.json"
+        return self.folder / f"bucket-{bucket}.json"
 
     @contextmanager
     def _available(self) -> Iterator[None]:
@@ -71,6 +72,6 @@ class SaltingStore:
             raise TableUnavailable(
                 self.where,
                 f"the folder of skewed cells, {self.folder!r}, cannot be used",
-                there=str(error).rstrip("."),
+                there=self.folder.redacted(str(error)).rstrip("."),
                 todo="Check that all hosts may read and write it.",
             ) from error

@@ -15,6 +15,7 @@ import shapely
 
 from rivermouth.errors import TableInvalid
 from rivermouth.spec.filters import Filter
+from rivermouth.spec.locations import Location
 from rivermouth.tables.files import read_bytes
 from rivermouth.tables.source import T, geometry_field
 from rivermouth.tables.sources.crs import UNKNOWN, WGS84, srid_of_crs
@@ -33,7 +34,7 @@ Feature = dict[str, Any]
 class GeoJSONFile(FileTable):
     """The features of a GeoJSON file, in the file's order."""
 
-    path: str
+    path: Location
     where: Filter = ()
 
     function = "geojson"

@@ -14,6 +14,7 @@ import pyogrio
 
 from rivermouth.errors import TableInvalid, TableMissing, did_you_mean
 from rivermouth.spec.filters import Comparison, Filter
+from rivermouth.spec.locations import Location
 from rivermouth.tables.files import check_exists
 from rivermouth.tables.source import T, geometry_field, gone, srid_of
 from rivermouth.tables.sources.crs import srid_of_crs
@@ -33,7 +34,7 @@ pyogrio.set_gdal_config_options({"OGR_FLATGEOBUF_STREAM_BASE_IMPL": True})
 class OGRLayer(FileTable):
     """The rows of one layer, in the order of the file."""
 
-    path: str
+    path: Location
     layer: str | None = None
     where: Filter = ()
 
@@ -49,7 +50,7 @@ class OGRLayer(FileTable):
     @property
     def location(self) -> str:
         """The file's path, and the layer where one was named."""
-        return self.path + (f"#{self.layer}" if self.layer else "")
+        return super().location + (f"#{self.layer}" if self.layer else "")
 
     def schema(self) -> pa.Schema:
         """The layer's columns; its geometry column is called `geometry`."""

@@ -15,7 +15,8 @@ from rivermouth.errors import PlanError, TableInvalid, TableMissing, missing_col
 from rivermouth.kernels.keys import key_index
 from rivermouth.spec.conditions import Condition, split
 from rivermouth.spec.filters import Filter
-from rivermouth.tables.files import reading
+from rivermouth.spec.locations import Location
+from rivermouth.tables.files import filesystem, reading
 from rivermouth.tables.source import T, geometry_field, gone
 from rivermouth.tables.sources.filtering import expression, is_in
 from rivermouth.tables.sources.geoarrow import to_wkb
@@ -30,7 +31,7 @@ CALL = "tables.parquet"
 class ParquetFiles(FileTable):
     """The rows of a Parquet file, or of all Parquet files in a folder by the files' paths."""
 
-    path: str
+    path: Location
     geometry: tuple[str, ...] = ()
     where: Filter = ()
 
@@ -39,7 +40,7 @@ class ParquetFiles(FileTable):
     @property
     def location(self) -> str:
         """The path, and the columns that were said to be geometries."""
-        return self.path + "".join(f"#{name}" for name in self.geometry)
+        return super().location + "".join(f"#{name}" for name in self.geometry)
 
     def schema(self) -> pa.Schema:
         """The columns of the first file, and those that folders named ``column=value`` add."""
@@ -113,16 +114,17 @@ def _among(left: pa.Array, field: pa.Field) -> ds.Expression | None:
     return is_in(ds.field(field.name), wanted)
 
 
-def _opened(path: str) -> ds.FileSystemDataset:
+def _opened(path: Location) -> ds.FileSystemDataset:
     with _as_table_error(path):
-        dataset = ds.dataset(path, format="parquet", partitioning="hive")
+        system, inner = filesystem(path)
+        dataset = ds.dataset(inner, filesystem=system, format="parquet", partitioning="hive")
     if not dataset.files:
         raise TableMissing(CALL, f"{path!r} holds no Parquet file", todo="Check the path.")
     return dataset
 
 
 @contextmanager
-def _as_table_error(path: str) -> Iterator[None]:
+def _as_table_error(path: Location) -> Iterator[None]:
     try:
         with reading(path, where=CALL):
             yield
@@ -130,7 +132,7 @@ def _as_table_error(path: str) -> Iterator[None]:
         raise TableInvalid(
             CALL,
             f"{path!r} cannot be read as Parquet",
-            there=str(error).splitlines()[0].rstrip("."),
+            there=path.redacted(str(error)).splitlines()[0].rstrip("."),
             todo="Give a Parquet file, or a folder of Parquet files that have the same columns.",
         ) from error
 

@@ -10,7 +10,8 @@ from typing import Any
 import pyarrow as pa
 
 from rivermouth.errors import TableMissing
-from rivermouth.tables.files import reading, short_name
+from rivermouth.spec.locations import Location
+from rivermouth.tables.files import reading
 from rivermouth.tables.source import T, geometry_field
 from rivermouth.tables.sources.parquet import ParquetFiles
 from rivermouth.tables.sources.table import HTMLRepr
@@ -24,17 +25,17 @@ CURRENT = "CURRENT.json"
 class SnapshotTable(HTMLRepr):
     """The newest version that `rivermouth.snapshot` wrote under a path, looked up at each read."""
 
-    path: str
+    path: Location
 
     @property
     def name(self) -> str:
         """The folder's name."""
-        return short_name(self.path)
+        return self.path.name
 
     @property
     def identity(self) -> str:
-        """The path."""
-        return f"published:{self.path}"
+        """The path, without credentials."""
+        return f"published:{self.path.shown}"
 
     def schema(self) -> pa.Schema:
         """The newest version's columns."""
@@ -69,7 +70,7 @@ class SnapshotTable(HTMLRepr):
         return about
 
     def _files(self, about: Mapping[str, Any]) -> ParquetFiles:
-        return ParquetFiles(f"{self.path}/{about['version']}", tuple(about["srids"]))
+        return ParquetFiles(self.path / about["version"], tuple(about["srids"]))
 
 
 def publish(path: str, version: str, srids: Mapping[str, int]) -> None:

@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from rivermouth.errors import TableError
 from rivermouth.spec.filters import Filter, shown
+from rivermouth.spec.locations import Location
 from rivermouth.spec.showing import html_table
-from rivermouth.tables.files import short_name
 from rivermouth.tables.source import T, srid_of
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class Table(HTMLRepr, ABC):
 class FileTable(Table):
     """A table in a file."""
 
-    path: str
+    path: Location
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.location!r}{self._filter})"
@@ -79,12 +79,12 @@ class FileTable(Table):
     @property
     def name(self) -> str:
         """The file's or folder's name."""
-        return short_name(self.path)
+        return self.path.name
 
     @property
     def location(self) -> str:
-        """The file's path."""
-        return self.path
+        """The file's path, without credentials."""
+        return self.path.shown
 
 
 def at_least_one(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:

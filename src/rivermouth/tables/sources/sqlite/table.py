@@ -12,7 +12,8 @@ import pyarrow as pa
 
 from rivermouth.errors import TableInvalid, TableUnavailable
 from rivermouth.spec.conditions import Condition
-from rivermouth.tables.files import check_exists, short_name
+from rivermouth.spec.locations import Location
+from rivermouth.tables.files import check_exists
 from rivermouth.tables.sources.probes import Probes, answerable, probes_of
 from rivermouth.tables.sources.sql import relation as sql
 from rivermouth.tables.sources.sql import statements
@@ -42,7 +43,7 @@ _COLUMNS = "SELECT name, type, pk FROM pragma_table_xinfo(?) WHERE hidden <> 1"
 class SQLiteFile:
     """Where the file is, and how many seconds a statement may take; None: no limit."""
 
-    path: str
+    path: Location
     statement_timeout: float | None
 
     @property
@@ -108,7 +109,7 @@ class SQLiteTable(SQLTable):
     @property
     def name(self) -> str:
         """The file's name and the table's."""
-        return f"{short_name(self.address.path)}/{self.table}"
+        return f"{self.address.path.name}/{self.table}"
 
     @property
     def location(self) -> str:

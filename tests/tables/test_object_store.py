@@ -1,0 +1,156 @@
+"""Folders on S3, by a real server: URIs with keys and a query, and what is shown of them."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tests.support.object_store import KEY, SECRET, object_store
+
+import rivermouth as rm
+from rivermouth.errors import DefinitionError, RivermouthError
+from rivermouth.kernels.stream_join.salting import SaltChange, SaltSchedule
+from rivermouth.spec.locations import Location
+from rivermouth.tables.cache.snapshot import Snapshot, SnapshotSpec
+from rivermouth.tables.skew.routing_store import RoutingStore, TaskStats
+from rivermouth.tables.skew.salting_store import SaltingStore
+from rivermouth.tables.sources.snapshot import SnapshotTable, publish
+
+pytestmark = pytest.mark.server
+
+USERS = pa.table({"uid": pa.array(range(100)), "name": [f"user {n}" for n in range(100)]})
+SCHEMES = pytest.mark.parametrize("scheme", ["s3", "s3a"])
+
+
+@pytest.fixture(scope="module")
+def s3():
+    with object_store() as (store, _):
+        yield store
+
+
+@pytest.fixture
+def users(s3):
+    with s3.files.open_output_stream(f"{s3.bucket}/users/part.parquet") as file:
+        pq.write_table(USERS, file)
+    return s3
+
+
+def spec(source, buckets=None):
+    return SnapshotSpec(source, USERS.schema, keys=rm.keys("uid"), buckets=buckets)
+
+
+@SCHEMES
+def test_parquet_files_are_read(users, scheme):
+    table = rm.tables.parquet(users.uri("users", scheme))
+    assert table.read(["uid", "name"]).equals(USERS)
+    assert table.name == "users"
+
+
+@SCHEMES
+def test_a_geojson_file_is_read(s3, scheme):
+    point = {"type": "Point", "coordinates": [1, 2]}
+    feature = {"type": "Feature", "properties": {"name": "a"}, "geometry": point}
+    with s3.files.open_output_stream(f"{s3.bucket}/places.geojson") as file:
+        file.write(json.dumps({"type": "FeatureCollection", "features": [feature]}).encode())
+    table = rm.tables.geojson(s3.uri("places.geojson", scheme))
+    assert table.read(["name"]).to_pylist() == [{"name": "a"}]
+
+
+@SCHEMES
+def test_a_snapshot_made_by_one_host_is_copied_by_another(users, tmp_path, monkeypatch, scheme):
+    table, cache = rm.tables.parquet(users.uri("users")), rm.full(path=users.uri("snaps", scheme))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "one"))
+    made = Snapshot(spec(table), cache, cache.path).open()
+    version = f"{spec(table).digest}/v{made.number}"
+    assert f"{version}/rows.arrow" in users.names("snaps")
+    assert f"{spec(table).digest}/CURRENT" in users.names("snaps")
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "two"))
+    copied = Snapshot(spec(table), cache, cache.path).open()
+    assert copied.number == made.number, "the table was read again"
+    assert copied.rows.equals(USERS)
+    users.files.delete_dir(f"{users.bucket}/snaps")
+
+
+def test_a_snapshot_in_buckets_is_copied_bucket_by_bucket(users, tmp_path, monkeypatch):
+    table, folder = rm.tables.parquet(users.uri("users")), Location(users.uri("buckets"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "one"))
+    Snapshot(spec(table, 3), rm.full(), folder)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "two"))
+    snapshot = Snapshot(spec(table, 3), rm.full(), folder)
+    found = pa.concat_tables([snapshot.open(bucket).rows for bucket in range(3)])
+    assert found.sort_by("uid").equals(USERS)
+
+
+def test_other_keys_for_the_same_folder_use_the_same_copy(users, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    table, uri = rm.tables.parquet(users.uri("users")), users.uri("rotated")
+    Snapshot(spec(table), rm.full(), uri)
+    Snapshot(spec(table), rm.full(), uri.replace(KEY, "AKIAANOTHER"))
+    assert len(list((tmp_path / "rivermouth" / "snapshots").iterdir())) == 1
+    shown = [str(path) for path in tmp_path.rglob("*")]
+    assert not any(KEY in path or "k3y" in path for path in shown)
+
+
+@SCHEMES
+def test_rules_and_statistics_of_routing(s3, scheme):
+    folder = s3.uri(f"routing-{scheme}", scheme)
+    keys = np.arange(50)
+    for partition in range(2):
+        ones = np.ones(50).tolist()
+        RoutingStore(folder).add(
+            TaskStats(partition, 500, 0, 1.0, 0.0, (keys + 50 * partition).tolist(), ones, ones)
+        )
+    state = RoutingStore(folder).advance(rm.by_hotspot(cycle=1000), 2)
+    assert (state.version, sum(state.records)) == (1, 1000)
+    assert RoutingStore(folder).state(2) == state
+    assert s3.names(f"routing-{scheme}") == ["rule.json"], "the statistics are not kept"
+
+
+@SCHEMES
+def test_salting_changes(s3, scheme):
+    store = SaltingStore(s3.uri(f"skew-{scheme}", scheme), 8, where="join_interval")
+    change = SaltChange(0, 100, 4, 3)
+    assert store.schedule(7) == SaltSchedule()
+    store.publish(0, [change])
+    assert store.schedule(7) == SaltSchedule((change,))
+    assert s3.names(f"skew-{scheme}") == ["bucket-0.json"]
+
+
+def test_a_published_table(users):
+    folder = Location(users.uri("published"))
+    users.files.copy_file(
+        f"{users.bucket}/users/part.parquet", f"{users.bucket}/published/v1/part.parquet"
+    )
+    publish(folder, "v1", {})
+    table = SnapshotTable(folder)
+    assert table.read(["uid", "name"]).equals(USERS)
+    assert KEY not in repr(table) + table.identity
+
+
+def test_errors_show_no_keys(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with object_store() as (store, server):
+        uri = store.uri("gone")
+        said = [_error(lambda: rm.tables.parquet(uri).schema())]
+        said.append(_error(lambda: SnapshotTable(Location(uri)).schema()))
+        server.stop()
+        said.append(_error(lambda: rm.tables.parquet(uri).schema()))
+        said.append(_error(lambda: SaltingStore(uri, 8, where="join_interval").schedule(1)))
+        said.append(_error(lambda: rm.tables.geojson(uri).schema()))
+    said.append(_error(lambda: rm.tables.geojson(uri + "&token=1").schema()))
+    for text in said:
+        assert "gone" in text, text
+        assert not any(s in text for s in (KEY, SECRET, SECRET.replace("/", "%2F"))), text
+
+
+def test_a_scheme_that_pyarrow_does_not_know_is_refused():
+    with pytest.raises(DefinitionError, match=r"'dbfs://x/y' is not a URI that pyarrow.fs knows"):
+        rm.tables.geojson("dbfs://x/y").schema()
+
+
+def _error(call):
+    with pytest.raises(RivermouthError) as raised:
+        call()
+    return f"{raised.value} {raised.value.__cause__ or ''}"

@@ -7,6 +7,7 @@
     │   ├── PlanError        a plan, cache or index that cannot run this join
     │   └── SessionError     a Spark session or machine that lacks something
     ├── StateError           a checkpoint whose state is not that of this query
+    ├── FolderError          a folder that not all hosts of the cluster share
     └── TableError           a dimension table that cannot be read, now
         ├── TableMissing     it is not there
         ├── TableUnavailable its store does not answer
@@ -80,6 +81,10 @@ class SessionError(DefinitionError):
 
 class StateError(RivermouthError):
     """A checkpoint whose state is not that of this query."""
+
+
+class FolderError(RivermouthError):
+    """A folder that not all hosts of the cluster share."""
 
 
 class TableError(RivermouthError):

@@ -24,6 +24,7 @@ from rivermouth.spec.conditions import Condition, Keys, Spatial, is_on_sphere, k
 from rivermouth.spec.durations import Duration
 from rivermouth.spec.identity import identity
 from rivermouth.tables.cache.snapshot import Snapshot, SnapshotSpec
+from rivermouth.tables.shared_folder import SharedFolder
 from rivermouth.tables.source import Source
 from rivermouth.tables.worker_cache import WorkerCache
 
@@ -220,10 +221,10 @@ class _Job:
     schema: pa.Schema
     count: int
     max_future: int
-    folder: str
+    folder: SharedFolder
 
     @classmethod
-    def of(cls, checked: Checked, count: int, folder: str) -> _Job:
+    def of(cls, checked: Checked, count: int, folder: SharedFolder) -> _Job:
         """The job of a checked definition."""
         return cls(
             checked.query, checked.keys, checked.spatial, checked.srid, checked.spec,
@@ -263,7 +264,8 @@ class _Job:
 
     def table(self) -> FenceTable:
         """The newest version of the table; a worker keeps it open."""
-        version = Snapshot(self.spec, self.cache, self.folder).open()
+        folder = self.folder.seen(where=WHERE)
+        version = Snapshot(self.spec, self.cache, folder).open()
 
         def make() -> FenceTable:
             columns = version.columns
@@ -273,7 +275,7 @@ class _Job:
                 self.keys, self.spatial, columns, pa.table(fences), matcher, version.number
             )
 
-        return _tables.get((self.spec.digest, self.folder), make, version=version.number)
+        return _tables.get((self.spec.digest, folder), make, version=version.number)
 
 
 #: a worker keeps the newest version of each table

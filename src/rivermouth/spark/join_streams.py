@@ -19,6 +19,7 @@ from rivermouth.spark.engines.stateful import (
     future_limit,
     run,
 )
+from rivermouth.spark.runtime.folders import shared_folder
 from rivermouth.spark.validation.join_streams import Checked, How, Late, Lateness, Times, check
 from rivermouth.spark.validation.names import Suffixes
 from rivermouth.spark.validation.relation import Columns
@@ -26,8 +27,8 @@ from rivermouth.spec.conditions import Condition, DWithin, Nearest
 from rivermouth.spec.durations import Duration, microseconds
 from rivermouth.spec.grids import Grid
 from rivermouth.spec.identity import Described, identity, text_v1
-from rivermouth.spec.locations import Location
 from rivermouth.spec.windows import Window
+from rivermouth.tables.shared_folder import SharedFolder
 from rivermouth.tables.skew.salting_store import SaltingStore
 
 
@@ -234,19 +235,24 @@ def _join(checked: Checked, max_future: Duration, buckets: int | None, grid: Gri
         )
     count = bucket_count(checked.frames[0].sparkSession, buckets, where=where)
     routing = plan_routing(join, count, cell=grid.cell, salts=grid.salt)
-    store = _salting_store(checked, grid, routing)
+    folder = _skew_folder(checked, grid, routing)
     future = future_limit(max_future, join.output.field(join.time[0]).type, where=where)
 
+    def salting_store() -> SaltingStore | None:
+        if folder is None:
+            return None
+        return SaltingStore(folder.seen(where=where), routing.grid.buckets, where=where)
+
     def router(side: int) -> StreamJoinRouter:
-        batch = batch_number()
+        batch, store = batch_number(), salting_store()
         schedule = None if store is None or batch is None else store.schedule(batch)
         return StreamJoinRouter(join, side, routing, future, inputs[side], schedule)
 
     def processor(bucket: int) -> StreamJoinProcessor:
-        batch = batch_number()
+        batch, store = batch_number(), salting_store()
         if store is None or batch is None:
             return StreamJoinProcessor(join, routing, bucket)
-        salting = SaltingContext(batch, store.publish, where, store.folder)
+        salting = SaltingContext(batch, store.publish, where, store.folder.shown)
         return StreamJoinProcessor(join, routing, bucket, salting)
 
     left, right = checked.frames
@@ -269,7 +275,7 @@ def _is_unbounded(join: StreamJoin) -> bool:
     return join.spatial is None
 
 
-def _salting_store(checked: Checked, grid: Grid, routing: CellRouting) -> SaltingStore | None:
+def _skew_folder(checked: Checked, grid: Grid, routing: CellRouting) -> SharedFolder | None:
     if grid.skew_path is None:
         return None
     if routing.home_side is None:
@@ -281,7 +287,8 @@ def _salting_store(checked: Checked, grid: Grid, routing: CellRouting) -> Saltin
         )
     if not checked.frames[0].isStreaming:  # it may be part of a stream's `foreachBatch`
         return None
-    return SaltingStore(Location.of(grid.skew_path), routing.grid.buckets, where=checked.where)
+    example = "grid=rm.grid(skew_path='/shared/skew')"
+    return shared_folder(checked.frames[0], grid.skew_path, where=checked.where, example=example)
 
 
 def _identities(

@@ -26,6 +26,7 @@ from rivermouth.spec.caches import Cache, External, Full, Incremental
 from rivermouth.spec.conditions import Condition
 from rivermouth.spec.identity import digest, identity
 from rivermouth.spec.routing import ByHash, ByHotspot, Routing
+from rivermouth.tables.shared_folder import SharedFolder
 from rivermouth.tables.source import Queryable, Source
 from rivermouth.tables.sources.frame import FrameTable
 
@@ -119,7 +120,7 @@ def _joined(
         _check_buckets(join, plan, is_frame)
         return join_buckets(events, join, cache, cache.buckets, _folder(events, cache))
     if plan == "native" or (plan is None and is_frame):
-        return native_join(events, join, cache, "" if is_frame else _folder(events, cache))
+        return native_join(events, join, cache, None if is_frame else _folder(events, cache))
     if is_frame:
         raise PlanError(
             WHERE,
@@ -156,7 +157,7 @@ def _routed(
     folder = shared_folder(
         events, path, where=WHERE, example="routing=rm.by_hotspot(path='/shared/routing')"
     )
-    return Hotspots(routing, partitions, folder / f"routing-{name}")
+    return Hotspots(routing, partitions, folder, f"routing-{name}")
 
 
 def _check_buckets(join: Join, plan: Plan | None, is_frame: bool) -> None:
@@ -230,5 +231,5 @@ def _external(events: DataFrame, join: Join, plan: Plan | None, routed: Partitio
     return join_external(events, join, routed)
 
 
-def _folder(events: DataFrame, cache: Full) -> str:
+def _folder(events: DataFrame, cache: Full) -> SharedFolder:
     return shared_folder(events, cache.path, where=WHERE, example=SNAPSHOTS)

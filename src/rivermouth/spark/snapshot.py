@@ -10,6 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812  (as everybody writes it)
 from pyspark.sql import types as t
 
 from rivermouth.errors import DefinitionError
+from rivermouth.spark.runtime.folders import check_hosts
 from rivermouth.spec.locations import Location
 from rivermouth.tables.sources.snapshot import SnapshotTable, publish
 from rivermouth.tables.versions import version_name
@@ -18,7 +19,8 @@ from rivermouth.tables.versions import version_name
 def snapshot(df: DataFrame, path: str | os.PathLike[str]) -> SnapshotTable:
     """Write a batch frame under `path` and give it back as a table for `join_table`.
 
-    This runs a Spark job. Written again under the same path, it is a new version: joins with
+    This runs a Spark job; on a cluster another one first looks whether all executors see the
+    folder. Written again under the same path, it is a new version: joins with
     ``rm.full(refresh=...)`` take it up, running tasks keep the one they have. Older versions
     are left where they are.
 
@@ -35,6 +37,7 @@ def snapshot(df: DataFrame, path: str | os.PathLike[str]) -> SnapshotTable:
             "snapshot", "a stream has no end to write down", todo="Give a batch frame."
         )
     folder, version = Location.of(path), version_name(time.time())
+    check_hosts(df.sparkSession, folder, where="snapshot")
     srids = {
         field.name: field.dataType.srid if field.dataType.srid > 0 else 0
         for field in df.schema

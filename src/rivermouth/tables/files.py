@@ -6,7 +6,8 @@ import json
 import os
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -78,6 +79,23 @@ def write_bytes(path: str, data: bytes) -> None:
     with system.open_output_stream(staged) as stream:
         stream.write(data)
     system.move(staged, inner)
+
+
+def write_once(path: Path, data: bytes) -> bytes:
+    """Write a file of this host or of a shared file system unless it is there; gives what is there.
+
+    Of several who write at once one succeeds, and all are given its bytes.
+    """
+    with suppress(FileNotFoundError):
+        return path.read_bytes()
+    staged = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    try:
+        staged.write_bytes(data)
+        with suppress(FileExistsError):
+            os.link(staged, path)  # in one step with all its bytes, over NFS, too
+    finally:
+        staged.unlink(missing_ok=True)
+    return path.read_bytes()
 
 
 @contextmanager

@@ -27,9 +27,9 @@ from rivermouth.kernels.skew.hotspots import Reservoir
 from rivermouth.spark.engines.native.columns import quoted
 from rivermouth.spark.engines.partitioning import ROUTE, keys_of
 from rivermouth.spark.engines.stateless import Step
-from rivermouth.spark.validation.join_table import Join
-from rivermouth.spec.locations import Location
+from rivermouth.spark.validation.join_table import WHERE, Join
 from rivermouth.spec.routing import ByHotspot
+from rivermouth.tables.shared_folder import SharedFolder
 from rivermouth.tables.skew.routing_store import KEY, RoutingStore, TaskStats
 
 ROUTE_KEY = "_rivermouth_key"
@@ -42,11 +42,17 @@ _RULE = pa.schema([(_BOUNDS, pa.list_(pa.int64())), (_SHARES, pa.list_(pa.float6
 
 @dataclass(frozen=True)
 class Hotspots:
-    """A routing as it is carried out: its settings, partitions, and folder."""
+    """A routing as it is carried out: its settings, partitions, and its own folder in another."""
 
     routing: ByHotspot
     partitions: int
-    folder: Location
+    folder: SharedFolder
+    name: str
+
+    @property
+    def store(self) -> RoutingStore:
+        """The rule and statistics, for a task."""
+        return RoutingStore(self.folder.seen(where=WHERE) / self.name)
 
     def routed(self, events: DataFrame, join: Join) -> DataFrame:
         """The events with columns `ROUTE` and `ROUTE_KEY`, in the partitions of the newest rule."""
@@ -72,7 +78,7 @@ class Hotspots:
         """The rule as one row, null where there is none; the input says nothing."""
         for _ in batches:  # a worker that leaves its input unread is not used again
             pass
-        state = RoutingStore(self.folder).advance(self.routing, self.partitions)
+        state = self.store.advance(self.routing, self.partitions)
         bounds, shares = None, None
         if state.version:
             spare = self.partitions - 1 - len(state.keys)
@@ -116,7 +122,7 @@ class SampledStep:
 
     def __init__(self, step: Step, hotspots: Hotspots) -> None:
         self._step, self._hotspots = step, hotspots
-        self._store = RoutingStore(hotspots.folder)
+        self._store = hotspots.store
         self._state = self._store.state(hotspots.partitions)
         share = -(-hotspots.routing.sample // hotspots.partitions)
         seed = hash((os.getpid(), time.time_ns())) & 0xFFFFFFFF

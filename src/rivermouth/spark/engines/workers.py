@@ -34,6 +34,7 @@ from rivermouth.tables.cache.fetching import LookupSpec
 from rivermouth.tables.cache.incremental import GAUGES, shared
 from rivermouth.tables.cache.snapshot import Snapshot, SnapshotSpec
 from rivermouth.tables.cache.snapshot_store import Version
+from rivermouth.tables.shared_folder import SharedFolder
 from rivermouth.tables.source import Queryable, check_unchanged
 from rivermouth.tables.worker_cache import WorkerCache
 
@@ -43,14 +44,16 @@ Partitioner = (
 
 
 def join_full(
-    events: DataFrame, join: Join, cache: Full, folder: str, routed: Partitioner = None
+    events: DataFrame, join: Join, cache: Full, folder: SharedFolder, routed: Partitioner = None
 ) -> DataFrame:
     """The join against a snapshot under `folder`, whole and indexed before the first record."""
     spec = join.snapshot_spec(cache)
     return _run(events, join, lambda: _FullStep(join, spec, cache, folder), routed)
 
 
-def join_buckets(events: DataFrame, join: Join, cache: Full, count: int, folder: str) -> DataFrame:
+def join_buckets(
+    events: DataFrame, join: Join, cache: Full, count: int, folder: SharedFolder
+) -> DataFrame:
     """The join against a snapshot in `count` buckets, each event where its bucket is mapped."""
     spec = join.snapshot_spec(cache)
     bucketed = partitioning.to_partitions(events, partitioning.by_hash(join, count), count)
@@ -129,9 +132,9 @@ class _Step:
 class _FullStep(_Step):
     """A task with one version of the table for all its batches."""
 
-    def __init__(self, join: Join, spec: SnapshotSpec, cache: Full, folder: str) -> None:
+    def __init__(self, join: Join, spec: SnapshotSpec, cache: Full, folder: SharedFolder) -> None:
         super().__init__(join)
-        self._version = Snapshot(spec, cache, folder).open()
+        self._version = Snapshot(spec, cache, folder.seen(where=WHERE)).open()
         self._matcher, self._table = _opened(join, spec, self._version)
         self._sketch, self._refresh = _sketch(join, self._version), cache.refresh
 
@@ -167,9 +170,9 @@ def _sketch(join: Join, version: Version) -> Sketch | None:
 class _BucketsStep(_Step):
     """A task that maps the buckets of its events, as a rule one."""
 
-    def __init__(self, join: Join, spec: SnapshotSpec, cache: Full, folder: str) -> None:
+    def __init__(self, join: Join, spec: SnapshotSpec, cache: Full, folder: SharedFolder) -> None:
         super().__init__(join)
-        self._spec, self._snapshot = spec, Snapshot(spec, cache, folder)
+        self._spec, self._snapshot = spec, Snapshot(spec, cache, folder.seen(where=WHERE))
         self._versions: dict[int, Version] = {}
 
     def batches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -18,6 +18,7 @@ from rivermouth.spark.exact.corrector import Corrector
 from rivermouth.spark.exact.results import Results
 from rivermouth.spark.exact.sink import Sink, sink_of
 from rivermouth.spark.exact.store import BACKUP, DAY, EMITTED, WHERE, Correction, Store
+from rivermouth.spark.runtime.folders import check_hosts
 from rivermouth.spec.durations import Duration, microseconds
 from rivermouth.spec.locations import Location
 from rivermouth.spec.slack import Quality, Slack, quality
@@ -58,7 +59,10 @@ class Exact:
         ------
         StateError
             When the store belongs to another aggregation.
+        FolderError
+            When the store is a path, and not the same folder on every host of the cluster.
         """
+        check_hosts(self.events.sparkSession, self.store.path, where=WHERE)
         self.store.claim(self.summary, self.events.schema)
         writer = self.log.writeStream.format("parquet").partitionBy(KIND, DAY).outputMode("append")
         writer = writer.option("checkpointLocation", self.store.checkpoint_path)

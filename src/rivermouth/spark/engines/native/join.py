@@ -38,10 +38,13 @@ from rivermouth.spark.validation.join_table import WHERE, Join
 from rivermouth.spec.caches import Full
 from rivermouth.spec.conditions import DWithin, Nearest, Point, Topology
 from rivermouth.tables.cache.snapshot import Snapshot, SnapshotSpec
+from rivermouth.tables.shared_folder import SharedFolder
 from rivermouth.tables.worker_cache import WorkerCache
 
 
-def native_join(events: DataFrame, join: Join, cache: Full, folder: str) -> DataFrame:
+def native_join(
+    events: DataFrame, join: Join, cache: Full, folder: SharedFolder | None
+) -> DataFrame:
     """The join against a snapshot under `folder`, or against the frame that the table is.
 
     A batch of events sees one version of the table; a new one is seen by the next batch.
@@ -93,7 +96,9 @@ def _trouble(join: Join) -> str:
 # -- the table's side
 
 
-def index_frame(spark: SparkSession, join: Join, cache: Full, folder: str) -> DataFrame:
+def index_frame(
+    spark: SparkSession, join: Join, cache: Full, folder: SharedFolder | None
+) -> DataFrame:
     """The rows of `native_rows`, made by one worker, under names that no event has."""
     splits = join.spatial is not None and join.keys is None
     rows = _rows_for(join, broadcast_limit(spark, doubling=not splits))
@@ -107,6 +112,7 @@ def index_frame(spark: SparkSession, join: Join, cache: Full, folder: str) -> Da
     if frame is not None:
         table = frame.select(*(_as_wkb(frame, name) for name in join.table_columns))
         return table.coalesce(1).mapInArrow(_FromFrame(rows).make, schema)
+    assert folder is not None
     spec = join.snapshot_spec(cache)
     # one partition: each would make the rows once more
     one = spark.range(0, 1, 1, 1)
@@ -135,13 +141,13 @@ class _FromSnapshot:
     rows: KeyedRows
     spec: SnapshotSpec
     cache: Full
-    folder: str
+    folder: SharedFolder
 
     def make(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The rows; the input says nothing."""
         for _ in batches:  # a worker that leaves its input unread is not used again
             pass
-        version = Snapshot(self.spec, self.cache, self.folder).open()
+        version = Snapshot(self.spec, self.cache, self.folder.seen(where=WHERE)).open()
         yield _made.get(
             (self.rows, self.spec.digest),
             lambda: self.rows.make(version.columns, version.index),

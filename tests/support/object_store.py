@@ -67,6 +67,8 @@ class ObjectStore:
             "spark.hadoop.fs.s3a.access.key": KEY,
             "spark.hadoop.fs.s3a.secret.key": SECRET,
             "spark.hadoop.fs.s3a.path.style.access": "true",
+            # its client for whole files needs a Netty beside Spark's
+            "spark.hadoop.fs.s3a.optimized.copy.from.local.enabled": "false",
         }
 
 

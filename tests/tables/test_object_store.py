@@ -12,10 +12,13 @@ import rivermouth as rm
 from rivermouth.errors import DefinitionError, RivermouthError
 from rivermouth.kernels.stream_join.salting import SaltChange, SaltSchedule
 from rivermouth.spec.locations import Location
+from rivermouth.tables.cache import snapshot
+from rivermouth.tables.cache.batch_versions import MicroBatch
 from rivermouth.tables.cache.snapshot import Snapshot, SnapshotSpec
 from rivermouth.tables.skew.routing_store import RoutingStore, TaskStats
 from rivermouth.tables.skew.salting_store import SaltingStore
 from rivermouth.tables.sources.snapshot import SnapshotTable, publish
+from rivermouth.tables.worker_cache import WorkerCache
 
 pytestmark = pytest.mark.server
 
@@ -78,9 +81,35 @@ def test_a_snapshot_in_buckets_is_copied_bucket_by_bucket(users, tmp_path, monke
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "one"))
     Snapshot(spec(table, 3), rm.full(), folder)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "two"))
-    snapshot = Snapshot(spec(table, 3), rm.full(), folder)
-    found = pa.concat_tables([snapshot.open(bucket).rows for bucket in range(3)])
+    copied = Snapshot(spec(table, 3), rm.full(), folder)
+    found = pa.concat_tables([copied.open(bucket).rows for bucket in range(3)])
     assert found.sort_by("uid").equals(USERS)
+
+
+def test_hosts_join_one_version_per_micro_batch(users, tmp_path, monkeypatch):
+    table, folder = rm.tables.parquet(users.uri("users")), users.uri("refreshed")
+    cache = rm.full(refresh="10 seconds")
+
+    def task(host, batch, now):
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / host))
+        monkeypatch.setattr(snapshot, "_chosen", WorkerCache(size=64))  # as in another process
+        micro_batch = MicroBatch("query", batch)
+        found = Snapshot(spec(table), cache, folder, lambda: now, batch=micro_batch)
+        refreshing = snapshot._refreshing.find(found._store.home)
+        if refreshing is not None:
+            refreshing.join(30)
+        return found.open().number
+
+    first = task("one", 0, 1000.0)
+    assert task("two", 0, 1011.0) == first, "and refreshes meanwhile"
+    assert task("three", 0, 1012.0) == first
+    second = {task(host, 1, 1013.0) for host in ("one", "two", "three")}
+    assert len(second) == 1
+    assert second != {first}
+    assert task("two", 0, 1014.0) == first, "it runs again"
+    task("one", 2, 1015.0)
+    records = [name for name in users.names("refreshed") if "/batches/" in name]
+    assert {int(name.rpartition("/")[2].partition("-")[0]) for name in records} == {1, 2}
 
 
 def test_other_keys_for_the_same_folder_use_the_same_copy(users, tmp_path, monkeypatch):

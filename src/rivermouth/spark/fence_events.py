@@ -14,6 +14,7 @@ from rivermouth.kernels.fences.table import FenceTable
 from rivermouth.kernels.table_join.matching import Matcher
 from rivermouth.kernels.trajectory.processor import FORMAT, TrajectoryProcessor
 from rivermouth.kernels.trajectory.routing import PositionRouter
+from rivermouth.spark.engines.micro_batch import micro_batch
 from rivermouth.spark.engines.stateful import Input, Operator, bucket_count, run
 from rivermouth.spark.runtime.folders import SNAPSHOTS, shared_folder
 from rivermouth.spark.validation.fence_events import WHERE, Checked, Confirmation, check
@@ -265,7 +266,7 @@ class _Job:
     def table(self) -> FenceTable:
         """The newest version of the table; a worker keeps it open."""
         folder = self.folder.seen(where=WHERE)
-        version = Snapshot(self.spec, self.cache, folder).open()
+        version = Snapshot(self.spec, self.cache, folder, batch=micro_batch()).open()
 
         def make() -> FenceTable:
             columns = version.columns

@@ -11,10 +11,10 @@ from rivermouth.kernels.stream_join.query import StreamJoin
 from rivermouth.kernels.stream_join.routing import CellRouting, StreamJoinRouter, plan_routing
 from rivermouth.kernels.stream_join.salting import SaltingContext
 from rivermouth.kernels.stream_join.times import Interval, Windows
+from rivermouth.spark.engines.micro_batch import batch_number
 from rivermouth.spark.engines.stateful import (
     Input,
     Operator,
-    batch_number,
     bucket_count,
     future_limit,
     run,

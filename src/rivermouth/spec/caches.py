@@ -64,8 +64,8 @@ def full(
     Parameters
     ----------
     refresh
-        Read the table anew once the snapshot is older than this. A task sees one version only;
-        the tasks of one micro-batch may see two while versions change. None: never.
+        Read the table anew once the snapshot is older than this. All tasks of a micro-batch join
+        one version, and with `path` so does the batch that runs again. None: never.
     max_age
         While refreshing fails, serve the last good version up to this age, then fail with
         `TableStale`. None: serve it for ever (its age is a metric).

@@ -6,6 +6,7 @@ A folder is a path or a URI that pyarrow.fs knows. Versions are named by the tim
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Collection
 
 import pyarrow.fs
 
@@ -43,10 +44,11 @@ def write_pointer(folder: str, text: str, name: str = POINTER) -> None:
     files.write_bytes(Location(folder) / name, text.encode())
 
 
-def prune(folder: str, keep: int) -> None:
-    """Remove all but the `keep` newest versions; open ones stay mapped regardless."""
+def prune(folder: str, keep: int, needed: Collection[str] = ()) -> None:
+    """Remove all but the `keep` newest versions and those `needed`; open ones stay mapped."""
     system, root = files.filesystem(folder)
     there = system.get_file_info(pyarrow.fs.FileSelector(root))
-    for old in sorted(info.path for info in there if info.base_name.startswith("v"))[:-keep]:
+    versions = sorted(info.base_name for info in there if info.base_name.startswith("v"))
+    for old in set(versions[:-keep]).difference(needed):
         with contextlib.suppress(OSError):  # another process removes it, too
-            system.delete_dir(old)
+            system.delete_dir(f"{root}/{old}")

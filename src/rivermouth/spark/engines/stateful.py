@@ -54,7 +54,6 @@ _MOST_BUCKETS = 32
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 _HEADER = "door"  # the key of the header in every checkpoint since the first version
 _ZONES = 14 * 3_600_000_000  # how far a local time without a zone may be ahead of UTC
-_BATCH = "streaming.sql.batchId"  # a local property of Spark's tasks
 _PACKED = t.StructType(
     [t.StructField("bucket", t.LongType()), t.StructField("message", t.BinaryType())]
 )
@@ -123,13 +122,6 @@ def future_limit(max_future: Duration, times: pa.TimestampType, *, where: str) -
     """How far ahead of the wall clock a time may be, in microseconds."""
     limit = microseconds(max_future, where=f"{where}(max_future=)")
     return limit if times.tz is not None else limit + _ZONES
-
-
-def batch_number() -> int | None:
-    """The number of the micro-batch that this task belongs to, None outside of a stream."""
-    context = TaskContext.get()
-    number = context.getLocalProperty(_BATCH) if context else None
-    return None if number is None else int(number)
 
 
 def run(inputs: Sequence[Input], operator: Operator, *, about: Any = None) -> DataFrame:

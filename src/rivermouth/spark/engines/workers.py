@@ -26,6 +26,7 @@ from rivermouth.kernels.table_join.matching import Matcher, Pairs, reject_counts
 from rivermouth.spark import types
 from rivermouth.spark.engines import partitioning
 from rivermouth.spark.engines.hotspots import Hotspots, SampledStep
+from rivermouth.spark.engines.micro_batch import micro_batch
 from rivermouth.spark.engines.stateless import Step, run
 from rivermouth.spark.validation.join_table import WHERE, Join
 from rivermouth.spec.caches import Full, Incremental
@@ -134,7 +135,7 @@ class _FullStep(_Step):
 
     def __init__(self, join: Join, spec: SnapshotSpec, cache: Full, folder: SharedFolder) -> None:
         super().__init__(join)
-        self._version = Snapshot(spec, cache, folder.seen(where=WHERE)).open()
+        self._version = _snapshot(spec, cache, folder).open()
         self._matcher, self._table = _opened(join, spec, self._version)
         self._sketch, self._refresh = _sketch(join, self._version), cache.refresh
 
@@ -161,6 +162,11 @@ class _FullStep(_Step):
         return {**vars(self._counts), "table": table, **sketch}
 
 
+def _snapshot(spec: SnapshotSpec, cache: Full, folder: SharedFolder) -> Snapshot:
+    """The version for this task: in a stream that of its micro-batch."""
+    return Snapshot(spec, cache, folder.seen(where=WHERE), batch=micro_batch())
+
+
 def _sketch(join: Join, version: Version) -> Sketch | None:
     """What counts the matches of each row, where the table has places and is not too large."""
     rows = version.rows.num_rows
@@ -172,7 +178,7 @@ class _BucketsStep(_Step):
 
     def __init__(self, join: Join, spec: SnapshotSpec, cache: Full, folder: SharedFolder) -> None:
         super().__init__(join)
-        self._spec, self._snapshot = spec, Snapshot(spec, cache, folder.seen(where=WHERE))
+        self._spec, self._snapshot = spec, _snapshot(spec, cache, folder)
         self._versions: dict[int, Version] = {}
 
     def batches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -16,14 +16,16 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from rivermouth.errors import TableStale
+from rivermouth.errors import TableMissing, TableStale
 from rivermouth.kernels.table_join import matching
 from rivermouth.spec.caches import Full
 from rivermouth.spec.conditions import Keys, Range, Spatial
 from rivermouth.spec.identity import digest, identity
 from rivermouth.tables.cache import buckets
+from rivermouth.tables.cache.batch_versions import MicroBatch
 from rivermouth.tables.cache.memory import release_memory
 from rivermouth.tables.cache.snapshot_store import (
+    CHOOSING,
     FORMAT,
     SnapshotStore,
     Version,
@@ -110,22 +112,31 @@ class Snapshot:
     """The version of a table to use from now on: made if there is none, refreshed if due.
 
     Making one waits for the first version, and for a new one where the last is older than
-    ``cache.max_age``.
+    ``cache.max_age``. With `batch` it is the version that all tasks of that micro-batch join,
+    whenever they run.
 
     Raises
     ------
     TableStale
         If no version younger than ``cache.max_age`` can be had.
+    TableMissing
+        If the version that `batch` has joined before is gone.
     TableError
         If the first version cannot be read.
     """
 
     def __init__(
-        self, spec: SnapshotSpec, cache: Full, folder: str, clock: Callable[[], float] = time.time
+        self,
+        spec: SnapshotSpec,
+        cache: Full,
+        folder: str,
+        clock: Callable[[], float] = time.time,
+        *,
+        batch: MicroBatch | None = None,
     ) -> None:
-        self._spec, self._cache, self._clock = spec, cache, clock
+        self._spec, self._cache, self._clock, self._batch = spec, cache, clock, batch
         self._store = SnapshotStore.of(spec.digest, folder)
-        self._version = self._newest()
+        self._version = self._newest() if batch is None else self._of_batch(batch)
 
     def open(self, bucket: int | None = None) -> Version:
         """The rows and their index, mapped, or those of one bucket; it is indexed on first use."""
@@ -134,8 +145,50 @@ class Snapshot:
         try:
             return buckets.opened(self._store, self._version, bucket, self._spec.indexed)
         except FileNotFoundError:  # so many versions were made since that this one was removed
+            if self._batch is not None:
+                raise
             self._version = self._newest()
             return buckets.opened(self._store, self._version, bucket, self._spec.indexed)
+
+    def _of_batch(self, batch: MicroBatch) -> str:
+        """The version that all tasks of a micro-batch join, whenever it runs."""
+        key = (self._store.home, batch)
+        version = _chosen.find(key)
+        if version is None:
+            version = self._chosen_for(batch)
+            _chosen.put(key, version)
+        try:
+            self._store.fetch(version)
+        except FileNotFoundError:
+            raise TableMissing(
+                self._spec.source.name,
+                f"micro-batch {batch.number} has joined version {version}, which is gone",
+                there=f"{self._store.batches.shown(batch, version)} says so",
+                todo="Restore the version, or remove that file to join the newest one.",
+            ) from None
+        return version
+
+    def _chosen_for(self, batch: MicroBatch) -> str:
+        """The version of a batch that this process has not seen yet."""
+        batches = self._store.batches
+        if self._store.remote is not None:
+            with self._store.locked(wait=True, name="announcing"):
+                return batches.announce(batch, self._newest, self._is_usable)
+        version = batches.find(batch)
+        if version is None:
+            newest = self._newest()
+            with self._store.locked(wait=True, name=CHOOSING):  # no version is removed meanwhile
+                version = batches.write_once(batch, self._store.newest() or newest)
+        return version
+
+    def _is_usable(self, version: str) -> bool:
+        """Whether a batch that has not run yet may join a version."""
+        max_age = self._cache.max_age
+        with contextlib.suppress(FileNotFoundError):
+            self._store.fetch(version)
+            is_young = max_age is None or self._age(version) <= max_age
+            return is_young and self._is_current(version)
+        return False
 
     def _newest(self) -> str:
         newest, refresh, max_age = self._usable(), self._cache.refresh, self._cache.max_age
@@ -152,10 +205,12 @@ class Snapshot:
     def _usable(self) -> str | None:
         """The newest version, unless an earlier program left it and it is too old to start with."""
         newest = self._store.newest()
-        if newest is None or self._store.loaded(newest) >= self._spec.since:
-            return newest
-        refresh = self._cache.refresh
-        return None if refresh is None or self._age(newest) > refresh else newest
+        return newest if newest is None or self._is_current(newest) else None
+
+    def _is_current(self, version: str) -> bool:
+        if self._store.loaded(version) >= self._spec.since:
+            return True
+        return self._cache.refresh is not None and self._age(version) <= self._cache.refresh
 
     def _age(self, version: str) -> float:
         return self._clock() - self._store.loaded(version)
@@ -207,6 +262,7 @@ class Snapshot:
             self._store.note_failure(self._clock(), error)
 
 
+_chosen: WorkerCache[tuple[Path, MicroBatch], str] = WorkerCache(size=64)
 _refreshing: WorkerCache[Path, threading.Thread] = WorkerCache(size=64)
 
 

@@ -5,6 +5,7 @@
     v1793830112000000/version.json     when it was read, how long that took, the kind of index
     v1793830112000000/parts/           of a table in buckets: their rows (see `buckets`)
     CURRENT                            the newest version's name, replaced in one step
+    batches/                           which version each micro-batch joins (see `batch_versions`)
     failure.json                       the last attempt to refresh, if it failed
     lock                               held by the one process that reads the table
 
@@ -33,11 +34,13 @@ from rivermouth.errors import RivermouthError
 from rivermouth.kernels.table_join import matching
 from rivermouth.spec.locations import Location
 from rivermouth.tables import files
+from rivermouth.tables.cache.batch_versions import BatchVersions
 from rivermouth.tables.versions import prune, read_pointer, version_name, write_pointer
 from rivermouth.tables.worker_cache import WorkerCache
 
 FORMAT = 3
 PARTS = "parts"  # a folder whose files are copied to a host one by one, as they are needed
+CHOOSING = "choosing"  # the lock under which versions are chosen for batches, and removed
 _KEPT = 2  # versions: the newest, and the one that running tasks may still be opening
 
 
@@ -101,11 +104,29 @@ class SnapshotStore:
         if self.remote is None:
             return read_pointer(str(self.home))
         version = read_pointer(self.remote)
-        if version is not None and not (self.home / version).exists():
+        if version is not None:
+            self.fetch(version)
+        return version
+
+    def fetch(self, version: str) -> None:
+        """Have a version on this host.
+
+        Raises
+        ------
+        FileNotFoundError
+            If it has been removed.
+        """
+        if self.remote is not None and not (self.home / version).exists():
             with self.locked(wait=True, name="fetching"):  # a reader of the table may need it, too
                 if not (self.home / version).exists():
                     self._download(version)
-        return version
+        if not (self.home / version).exists():
+            raise FileNotFoundError(version)
+
+    @property
+    def batches(self) -> BatchVersions:
+        """Which version each micro-batch joins."""
+        return BatchVersions(self.home, self.remote)
 
     def loaded(self, version: str) -> float:
         """When a version was read."""
@@ -125,7 +146,8 @@ class SnapshotStore:
                 self._upload(staging, version)
                 shutil.rmtree(staging / PARTS, ignore_errors=True)
         write_pointer(str(self.home), version)
-        prune(str(self.home), _KEPT)
+        with self.locked(wait=True, name=CHOOSING):  # no batch is choosing a version meanwhile
+            prune(str(self.home), _KEPT, self.batches.versions())
         return version
 
     @contextlib.contextmanager
@@ -175,7 +197,7 @@ class SnapshotStore:
         system, root = files.filesystem(self.remote)
         _copy(staging, f"{root}/{version}", destination_filesystem=system)
         write_pointer(self.remote, version)
-        prune(self.remote, _KEPT)
+        prune(self.remote, _KEPT, self.batches.versions())
 
     def _download(self, version: str) -> None:
         """Copy a shared version to this host, its parts excepted."""
@@ -188,7 +210,7 @@ class SnapshotStore:
                 if info.type == pa.fs.FileType.Directory:
                     (staging / info.base_name).mkdir()
                 _copy(info.path, staging / info.base_name, source_filesystem=system)
-        prune(str(self.home), _KEPT)
+        prune(str(self.home), _KEPT, {version})
 
 
 def write(

@@ -20,6 +20,7 @@ from pyspark.sql import types as t
 from rivermouth.errors import PlanError
 from rivermouth.kernels.spatial.cells import PREDICATES
 from rivermouth.spark import types
+from rivermouth.spark.engines.micro_batch import micro_batch
 from rivermouth.spark.engines.native import index_rows
 from rivermouth.spark.engines.native.columns import (
     HOWS,
@@ -147,7 +148,8 @@ class _FromSnapshot:
         """The rows; the input says nothing."""
         for _ in batches:  # a worker that leaves its input unread is not used again
             pass
-        version = Snapshot(self.spec, self.cache, self.folder.seen(where=WHERE)).open()
+        folder = self.folder.seen(where=WHERE)
+        version = Snapshot(self.spec, self.cache, folder, batch=micro_batch()).open()
         yield _made.get(
             (self.rows, self.spec.digest),
             lambda: self.rows.make(version.columns, version.index),

@@ -19,11 +19,12 @@ import pymysql
 import pyogrio
 import pytest
 import shapely
+from deltalake import write_deltalake
 
 import rivermouth as rm
 
 DATABASES = ("sqlite", "mysql", "postgres")
-QUERYABLE = (*DATABASES, "parquet")
+QUERYABLE = (*DATABASES, "parquet", "delta")
 OGR = {"geopackage": "GPKG", "shapefile": "ESRI Shapefile", "flatgeobuf": "FlatGeobuf"}
 STORES = (*QUERYABLE, "geojson", *OGR)
 
@@ -133,6 +134,8 @@ class Store:
         path = self.at / f"{name}.{_SUFFIXES.get(self.kind, self.kind)}"
         if self.kind == "parquet":
             pq.write_table(rows, path, row_group_size=500)
+        elif self.kind == "delta":
+            write_deltalake(path, rows, mode="overwrite")
         elif self.kind == "geojson":
             features = [
                 {"type": "Feature", "properties": row, "geometry": None} for row in rows.to_pylist()

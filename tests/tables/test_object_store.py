@@ -6,10 +6,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import write_deltalake
 from tests.support.object_store import KEY, SECRET, object_store
 
 import rivermouth as rm
-from rivermouth.errors import DefinitionError, RivermouthError
+from rivermouth.errors import DefinitionError, RivermouthError, TableInvalid
 from rivermouth.kernels.stream_join.salting import SaltChange, SaltSchedule
 from rivermouth.spec.locations import Location
 from rivermouth.tables.cache import snapshot
@@ -48,6 +49,20 @@ def test_parquet_files_are_read(users, scheme):
     table = rm.tables.parquet(users.uri("users", scheme))
     assert table.read(["uid", "name"]).equals(USERS)
     assert table.name == "users"
+
+
+@SCHEMES
+def test_a_delta_table_is_read(s3, tmp_path, scheme):
+    write_deltalake(tmp_path / "delta", USERS, mode="overwrite")
+    for file in (file for file in (tmp_path / "delta").rglob("*") if file.is_file()):
+        name = f"{s3.bucket}/delta-{scheme}/{file.relative_to(tmp_path / 'delta')}"
+        with s3.files.open_output_stream(name) as out:
+            out.write(file.read_bytes())
+    table = rm.tables.delta(s3.uri(f"delta-{scheme}", scheme))
+    assert table.read(["uid", "name"]).equals(USERS)
+    with pytest.raises(TableInvalid, match="at version 9") as caught:
+        rm.tables.delta(s3.uri(f"delta-{scheme}", scheme), version=9).schema()
+    assert not any(secret in str(caught.value) for secret in (KEY, SECRET))
 
 
 @SCHEMES

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rivermouth.spec.durations import Duration
     from rivermouth.spec.filters import Where
     from rivermouth.tables.source import Queryable, Source, geometry_field
+    from rivermouth.tables.sources.delta import DeltaFiles
     from rivermouth.tables.sources.frame import FrameTable
     from rivermouth.tables.sources.geojson import GeoJSONFile
     from rivermouth.tables.sources.mysql.table import MySQLTable
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Queryable",
     "Source",
+    "delta",
     "flatgeobuf",
     "frame",
     "geojson",
@@ -87,6 +89,43 @@ def _limits(
 
     yield positive_seconds(connect, where=f"{call}(connect_timeout=)")
     yield positive_seconds(statement, where=f"{call}(statement_timeout=)")
+
+
+def delta(
+    path: str | os.PathLike[str],
+    version: int | None = None,
+    geometry: str | Sequence[str] | None = None,
+    *,
+    where: Where | None = None,
+) -> DeltaFiles:
+    """The rows of a Delta table, read by deltalake; needs the extra ``delta``.
+
+    Each worker reads the table's log and files itself, without Spark. Geometry columns are those
+    that the files describe, as in `parquet`, and those that `geometry` names.
+
+    Parameters
+    ----------
+    path
+        The table's folder: a local path, or a URI that ``pyarrow.fs`` and deltalake know.
+    version
+        Which version counts. None: the newest, at each load of the cache.
+    geometry
+        Columns of WKB that the files do not describe; their SRID is not known.
+    where
+        Which rows count: see `postgres`. Partitions and row groups that hold none are not read.
+
+    Examples
+    --------
+    >>> delta("s3://bucket/zones", version=12, geometry="shape")
+    DeltaFiles('s3://bucket/zones@12#shape')
+    """
+    from rivermouth.spec.filters import filter_of
+    from rivermouth.spec.locations import Location
+
+    with _needs("deltalake", call="tables.delta", extra="delta"):
+        from rivermouth.tables.sources.delta import DeltaFiles
+    named = (geometry,) if isinstance(geometry, str) else tuple(geometry or ())
+    return DeltaFiles(Location.of(path), version, named, filter_of(where, at="tables.delta"))
 
 
 def flatgeobuf(path: str | os.PathLike[str], *, where: Where | None = None) -> FlatGeobuf:

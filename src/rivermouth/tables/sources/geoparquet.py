@@ -62,7 +62,10 @@ def _by_metadata(geo: bytes | None, where: str) -> dict[str, Geometry]:
 
 def _by_type(dataset: ds.FileSystemDataset) -> dict[str, Geometry]:
     """Parquet's own geometry types; without a ``crs`` they are OGC:CRS84."""
-    footer = next(iter(dataset.get_fragments())).metadata
+    first = next(iter(dataset.get_fragments()), None)
+    if first is None:  # a table without rows
+        return {}
+    footer = first.metadata
     leaves = [footer.schema.column(number) for number in range(footer.num_columns)]
     found = {}
     for leaf in leaves:

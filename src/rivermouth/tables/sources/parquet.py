@@ -1,34 +1,20 @@
-"""Parquet files: their rows, whichever way their geometries are written."""
+"""Parquet files that are nobody's table."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
 import pyarrow.dataset as ds
 
-from rivermouth.errors import PlanError, TableInvalid, TableMissing, missing_column
-from rivermouth.kernels.keys import key_index
-from rivermouth.spec.conditions import Condition, split
+from rivermouth.errors import TableMissing
 from rivermouth.spec.filters import Filter
 from rivermouth.spec.locations import Location
-from rivermouth.tables.files import filesystem, reading
-from rivermouth.tables.source import T, geometry_field, gone
-from rivermouth.tables.sources.filtering import expression, is_in
-from rivermouth.tables.sources.geoarrow import to_wkb
-from rivermouth.tables.sources.geoparquet import WKB, Geometry, described
-from rivermouth.tables.sources.probes import probes_of
-from rivermouth.tables.sources.table import FileTable, at_least_one
-
-CALL = "tables.parquet"
+from rivermouth.tables.files import filesystem
+from rivermouth.tables.sources.dataset import DatasetTable, as_table_error
 
 
 @dataclass(frozen=True, repr=False)
-class ParquetFiles(FileTable):
+class ParquetFiles(DatasetTable):
     """The rows of a Parquet file, or of all Parquet files in a folder by the files' paths."""
 
     path: Location
@@ -37,140 +23,13 @@ class ParquetFiles(FileTable):
 
     function = "parquet"
 
-    @property
-    def location(self) -> str:
-        """The path, and the columns that were said to be geometries."""
-        return super().location + "".join(f"#{name}" for name in self.geometry)
-
-    def schema(self) -> pa.Schema:
-        """The columns of the first file, and those that folders named ``column=value`` add."""
-        dataset = _opened(self.path)
-        geometries = _geometries(dataset, self.geometry)
-        schema = pa.schema([_field(field, geometries) for field in dataset.schema])
-        expression(self.where, schema, call=CALL)
-        return schema
-
-    def scan(self, columns: Sequence[str], use: Callable[[Iterator[pa.RecordBatch]], T]) -> T:
-        """What `use` makes of all rows; only these columns are read from the files."""
-        return use(self._batches(_opened(self.path), columns))
-
-    def lookup(
-        self, condition: Condition, columns: Sequence[str], left: Mapping[str, pa.Array]
-    ) -> tuple[npt.NDArray[np.int64], pa.Table]:
-        """The rows that equal each record's keys, by one scan of the files.
-
-        Row groups whose statistics rule out all values of the first key are skipped; give it
-        a table that is sorted by it. Rows come by record, then in the table's order.
-        """
-        keys, spatial, span = split(condition)
-        if keys is None or spatial is not None or span is not None:
-            raise PlanError(
-                CALL,
-                f"Parquet files evaluate rm.keys only, not {condition}",
-                todo="Use cache=rm.full().",
+    def dataset(self) -> ds.FileSystemDataset:
+        """The files at the path; folders named ``column=value`` add a column."""
+        with as_table_error(self.path, where=self.call):
+            system, inner = filesystem(self.path)
+            dataset = ds.dataset(inner, filesystem=system, format="parquet", partitioning="hive")
+        if not dataset.files:
+            raise TableMissing(
+                self.call, f"{self.path!r} holds no Parquet file", todo="Check the path."
             )
-        dataset = _opened(self.path)
-        rights = [right for _, right in keys.pairs]
-        lefts = [left[name] for name, _ in keys.pairs]
-        probes_of(left, keys, None, self.schema(), where=CALL)  # checks the types
-        near = _among(lefts[0], dataset.schema.field(rights[0]))
-        read = list(dict.fromkeys([*columns, *rights]))
-        found = pa.Table.from_batches(self._batches(dataset, read, near))
-        index = key_index.build([found.column(name).combine_chunks() for name in rights])
-        record, row = index.expand(index.lookup(lefts))
-        return record, found.select(list(columns)).take(pa.array(row))
-
-    def _batches(
-        self,
-        dataset: ds.FileSystemDataset,
-        columns: Sequence[str],
-        near: ds.Expression | None = None,
-    ) -> Iterator[pa.RecordBatch]:
-        for name in columns:
-            if name not in dataset.schema.names:
-                raise gone(name, dataset.schema.names, where=CALL, table=repr(self.path))
-        geometries = _geometries(dataset, self.geometry)
-        schema = pa.schema([_field(dataset.schema.field(name), geometries) for name in columns])
-        passed = expression(self.where, dataset.schema, call=CALL)
-        passed = near if passed is None else passed if near is None else passed & near
-        made = (
-            pa.RecordBatch.from_arrays(
-                [_plain(batch.column(name), geometries.get(name)) for name in columns],
-                schema=schema,
-            )
-            for batch in dataset.to_batches(columns=list(columns), filter=passed)
-        )
-        with _as_table_error(self.path):
-            yield from at_least_one(made, schema)
-
-
-def _among(left: pa.Array, field: pa.Field) -> ds.Expression | None:
-    """A test that all rows pass whose key is among `left`, and perhaps others."""
-    values = left.dictionary_decode() if pa.types.is_dictionary(left.type) else left
-    try:
-        wanted = values.drop_null().unique().cast(field.type, safe=False)
-    except pa.ArrowException:
-        return None
-    return is_in(ds.field(field.name), wanted)
-
-
-def _opened(path: Location) -> ds.FileSystemDataset:
-    with _as_table_error(path):
-        system, inner = filesystem(path)
-        dataset = ds.dataset(inner, filesystem=system, format="parquet", partitioning="hive")
-    if not dataset.files:
-        raise TableMissing(CALL, f"{path!r} holds no Parquet file", todo="Check the path.")
-    return dataset
-
-
-@contextmanager
-def _as_table_error(path: Location) -> Iterator[None]:
-    try:
-        with reading(path, where=CALL):
-            yield
-    except pa.ArrowException as error:
-        raise TableInvalid(
-            CALL,
-            f"{path!r} cannot be read as Parquet",
-            there=path.redacted(str(error)).splitlines()[0].rstrip("."),
-            todo="Give a Parquet file, or a folder of Parquet files that have the same columns.",
-        ) from error
-
-
-def _geometries(dataset: ds.FileSystemDataset, named: Sequence[str]) -> dict[str, Geometry]:
-    """The geometry columns: those that the files describe, then those the user named."""
-    found = described(dataset, where=CALL)
-    for name in named:
-        names = dataset.schema.names
-        if name not in names:
-            raise missing_column(CALL, name, names, side="the table", by="geometry")
-        kind = dataset.schema.field(name).type
-        if name not in found and not _is_binary(kind):
-            raise TableInvalid(
-                CALL,
-                f"geometry names column {name!r}, which is {kind}, not WKB",
-                todo="Name a binary column.",
-            )
-        found.setdefault(name, Geometry())
-    return found
-
-
-def _is_binary(kind: pa.DataType) -> bool:
-    checks = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary)
-    return any(check(kind) for check in checks) or kind == pa.binary_view()
-
-
-def _field(field: pa.Field, geometries: Mapping[str, Geometry]) -> pa.Field:
-    if field.name in geometries:
-        return geometry_field(field.name, geometries[field.name].srid)
-    return pa.field(field.name, getattr(field.type, "storage_type", field.type))
-
-
-def _plain(chunk: pa.Array, geometry: Geometry | None) -> pa.Array:
-    """The values as plain Arrow: an extension's storage, a geometry's WKB."""
-    stored = chunk.storage if isinstance(chunk, pa.ExtensionArray) else chunk
-    if geometry is None:
-        return stored
-    return (
-        stored.cast(pa.binary()) if geometry.encoding == WKB else to_wkb(stored, geometry.encoding)
-    )
+        return dataset

@@ -20,13 +20,14 @@ import pyogrio
 import pytest
 import shapely
 from deltalake import write_deltalake
+from pyiceberg.catalog import load_catalog
 
 import rivermouth as rm
 
 DATABASES = ("sqlite", "mysql", "postgres")
 QUERYABLE = (*DATABASES, "parquet", "delta")
 OGR = {"geopackage": "GPKG", "shapefile": "ESRI Shapefile", "flatgeobuf": "FlatGeobuf"}
-STORES = (*QUERYABLE, "geojson", *OGR)
+STORES = (*QUERYABLE, "geojson", "iceberg", *OGR)
 
 _SUFFIXES = {"geopackage": "gpkg", "shapefile": "shp", "flatgeobuf": "fgb"}
 _NAIVE, _DECIMAL, _WIDE = pa.timestamp("us"), pa.decimal128(12, 3), pa.decimal128(38, 4)
@@ -96,6 +97,18 @@ def write_ogr(path: Path, driver: str, rows: pa.Table, shapes: Any, **how: Any) 
     return path
 
 
+def write_iceberg(folder: Path, name: str, rows: pa.Table) -> dict[str, str]:
+    """A table with these rows in a catalog of its own; gives the catalog's properties."""
+    at = {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db", "warehouse": f"file://{folder}"}
+    catalog = load_catalog("default", **at)
+    catalog.create_namespace_if_not_exists(name.partition(".")[0])
+    if catalog.table_exists(name):
+        catalog.drop_table(name)
+    catalog.create_table(name, schema=rows.schema).append(rows)
+    catalog.close()
+    return at
+
+
 class Store:
     """A place to put tables in: `put` writes rows there and gives back the table."""
 
@@ -136,6 +149,10 @@ class Store:
             pq.write_table(rows, path, row_group_size=500)
         elif self.kind == "delta":
             write_deltalake(path, rows, mode="overwrite")
+        elif self.kind == "iceberg":
+            return rm.tables.iceberg(
+                write_iceberg(self.at, f"city.{name}", rows), f"city.{name}", **how
+            )
         elif self.kind == "geojson":
             features = [
                 {"type": "Feature", "properties": row, "geometry": None} for row in rows.to_pylist()

@@ -9,7 +9,7 @@ them, and check it with `rivermouth.testing.check_table`.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rivermouth.tables.sources.delta import DeltaFiles
     from rivermouth.tables.sources.frame import FrameTable
     from rivermouth.tables.sources.geojson import GeoJSONFile
+    from rivermouth.tables.sources.iceberg import IcebergTable
     from rivermouth.tables.sources.mysql.table import MySQLTable
     from rivermouth.tables.sources.ogr import FlatGeobuf, GeoPackage, Shapefile
     from rivermouth.tables.sources.parquet import ParquetFiles
@@ -35,6 +36,7 @@ __all__ = [
     "geojson",
     "geometry_field",
     "geopackage",
+    "iceberg",
     "mysql",
     "parquet",
     "postgres",
@@ -213,6 +215,50 @@ def geopackage(
     """
     made: GeoPackage = _ogr("GeoPackage", path, layer, where)
     return made
+
+
+def iceberg(
+    catalog: str | Mapping[str, str],
+    table: str,
+    snapshot: int | None = None,
+    geometry: str | Sequence[str] | None = None,
+    *,
+    where: Where | None = None,
+) -> IcebergTable:
+    """The rows of an Iceberg table, read by pyiceberg; needs the extra ``iceberg``.
+
+    Each worker asks the catalog and reads the files itself, without Spark.
+
+    Parameters
+    ----------
+    catalog
+        The catalog's name in pyiceberg's configuration, which workers must have, too; or its
+        properties, as in ``{"type": "rest", "uri": "https://...", "token": "..."}``, with
+        ``"name"`` where it is not ``"default"``. They travel to the workers; only ``type``, ``uri``
+        and ``warehouse`` are shown, without credentials.
+    table
+        ``"namespace.table"``.
+    snapshot
+        The number of the snapshot that counts. None: the newest, at each load of the cache.
+    geometry
+        Columns of WKB; their SRID is not known.
+    where
+        Which rows count: see `postgres`. Files and row groups that hold none are not read.
+
+    Examples
+    --------
+    >>> iceberg({"type": "rest", "uri": "https://tables.example", "token": "secret"}, "city.zones")
+    IcebergTable('default(rest, https://tables.example)/city.zones')
+    """
+    from rivermouth.spec.filters import filter_of
+
+    with _needs("pyiceberg", call="tables.iceberg", extra="iceberg"):
+        from rivermouth.tables.sources.iceberg import IcebergTable
+    given = {"name": catalog} if isinstance(catalog, str) else {"name": "default", **catalog}
+    name = given.pop("name")
+    named = (geometry,) if isinstance(geometry, str) else tuple(geometry or ())
+    kept = filter_of(where, at="tables.iceberg")
+    return IcebergTable(name, tuple(sorted(given.items())), table, snapshot, named, kept)
 
 
 def mysql(

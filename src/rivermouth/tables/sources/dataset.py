@@ -104,17 +104,9 @@ class DatasetTable(FileTable):
         with as_table_error(self.path, where=self.call):
             found = described(dataset, where=self.call)
         for name in self.geometry:
-            names = dataset.schema.names
-            if name not in names:
-                raise missing_column(self.call, name, names, side="the table", by="geometry")
-            kind = dataset.schema.field(name).type
-            if name not in found and not _is_binary(kind):
-                raise TableInvalid(
-                    self.call,
-                    f"geometry names column {name!r}, which is {kind}, not WKB",
-                    todo="Name a binary column.",
-                )
-            found.setdefault(name, Geometry())
+            if name not in found:
+                check_named(name, dataset.schema, call=self.call)
+                found[name] = Geometry()
         return found
 
 
@@ -141,6 +133,19 @@ def as_table_error(path: Location, *, where: str) -> Iterator[None]:
             there=path.redacted(str(error)).splitlines()[0].rstrip("."),
             todo="Give a Parquet file, or a folder of Parquet files that have the same columns.",
         ) from error
+
+
+def check_named(name: str, schema: pa.Schema, *, call: str) -> None:
+    """Raise an error unless the column that a user calls a geometry can be WKB."""
+    if name not in schema.names:
+        raise missing_column(call, name, schema.names, side="the table", by="geometry")
+    kind = schema.field(name).type
+    if not _is_binary(kind):
+        raise TableInvalid(
+            call,
+            f"geometry names column {name!r}, which is {kind}, not WKB",
+            todo="Name a binary column.",
+        )
 
 
 def _is_binary(kind: pa.DataType) -> bool:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rivermouth.observe.watch import watch
     from rivermouth.spark.aggregate import aggregate, rejected
     from rivermouth.spark.correct import correct
+    from rivermouth.spark.correct_log import compact, correct_fence_events
     from rivermouth.spark.exact.job import exact
     from rivermouth.spark.fence_events import fence_events
     from rivermouth.spark.join_streams import join_interval, join_window
@@ -67,6 +68,7 @@ _NAMES = {
     "RivermouthError": "rivermouth.errors",
     **dict.fromkeys(("aggregate", "rejected"), "rivermouth.spark.aggregate"),
     "correct": "rivermouth.spark.correct",
+    **dict.fromkeys(("compact", "correct_fence_events"), "rivermouth.spark.correct_log"),
     "exact": "rivermouth.spark.exact.job",
     "fence_events": "rivermouth.spark.fence_events",
     "grid": "rivermouth.spec.grids",
@@ -112,8 +114,10 @@ __all__ = [
     "between",
     "by_hash",
     "by_hotspot",
+    "compact",
     "contains",
     "correct",
+    "correct_fence_events",
     "count",
     "count_distinct",
     "covered_by",

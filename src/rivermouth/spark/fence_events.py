@@ -50,6 +50,7 @@ def fence_events(
     max_future: Duration = "1 hour",
     idle_timeout: Duration | None = None,
     buckets: int | None = None,
+    early: bool = False,
 ) -> DataFrame:
     """Who entered, left, stayed in, crossed or was lost in which shape of a table, and when.
 
@@ -125,6 +126,11 @@ def fence_events(
     buckets
         Into how many parts the objects are divided. None: the session's shuffle partitions, at most
         32. A checkpoint keeps its number.
+    early
+        Whether events are emitted with the micro-batch that brings their positions, before the
+        watermark has passed them. The result is then a changelog: events that a later position
+        within the lateness changes are updated or deleted. After every micro-batch it amounts to
+        the events of a batch frame of all positions so far (`rm.compact`), late ones left out.
 
     Returns
     -------
@@ -142,6 +148,10 @@ def fence_events(
         reason
             Of "enter" "entered" or "first_seen", of "exit" "left" or "fence_removed", else null;
             of rejected positions why.
+        change, revision
+            With ``early=True``: "insert", "update" or "delete", and how often the event has changed
+            before. An event is known by the columns that come before ``entered``: the object, the
+            time, the position, the fence and the kind. A batch frame gives inserts of revision 0.
 
     Notes
     -----
@@ -176,8 +186,13 @@ def fence_events(
         positions, table, on=on, by=by, time=time, events=events, dwell=dwell,
         min_inside=min_inside, min_outside=min_outside, gap=gap, first_inside=first_inside,
         columns=columns, cache=cache, lateness=lateness, late=late, max_future=max_future,
-        idle_timeout=idle_timeout,
+        idle_timeout=idle_timeout, early=early,
     )  # fmt: skip
+    return events_of(checked, buckets)
+
+
+def events_of(checked: Checked, buckets: int | None) -> DataFrame:
+    """The events of a checked definition."""
     frame = checked.positions.frame
     count = bucket_count(frame.sparkSession, buckets, where=WHERE)
     folder = shared_folder(frame, checked.cache.path, where=WHERE, example=SNAPSHOTS)
@@ -200,7 +215,7 @@ class _Job:
 
     Parameters
     ----------
-    query, keys, spatial, srid, spec, cache, fences
+    query, keys, spatial, srid, spec, cache, fences, only
         As in `Checked`.
     schema
         The positions' schema as workers get it.
@@ -223,6 +238,7 @@ class _Job:
     count: int
     max_future: int
     folder: SharedFolder
+    only: str | None
 
     @classmethod
     def of(cls, checked: Checked, count: int, folder: SharedFolder) -> _Job:
@@ -230,7 +246,7 @@ class _Job:
         return cls(
             checked.query, checked.keys, checked.spatial, checked.srid, checked.spec,
             checked.cache, checked.fences, checked.positions.schema, count,
-            checked.positions.max_future, folder,
+            checked.positions.max_future, folder, checked.only,
         )  # fmt: skip
 
     @property
@@ -255,13 +271,17 @@ class _Job:
         return PositionRouter(
             trajectory.by, trajectory.time, self.spatial.left, self.schema, self.count,
             self.max_future, srid=self.srid, on_sphere=is_on_sphere(self.spatial),
-            enrich=lambda batch: table.locate(batch, left),
+            enrich=lambda batch: table.locate(batch, left), only=self.only,
         )  # fmt: skip
 
     def processor(self, bucket: int) -> TrajectoryProcessor:
         """A bucket's processor for one micro-batch."""
-        fold = FenceFold(self.query, self.spatial.left, self.key_columns, self.table)
-        return TrajectoryProcessor(self.query.trajectory, fold, bucket)
+        early = self.fold() if self.query.trajectory.identity else None
+        return TrajectoryProcessor(self.query.trajectory, self.fold(), bucket, early=early)
+
+    def fold(self) -> FenceFold:
+        """What makes events of positions, for one micro-batch."""
+        return FenceFold(self.query, self.spatial.left, self.key_columns, self.table)
 
     def table(self) -> FenceTable:
         """The newest version of the table; a worker keeps it open."""
@@ -286,6 +306,7 @@ _tables: WorkerCache[tuple[str, str], FenceTable] = WorkerCache(size=16)
 def _identity(checked: Checked) -> str:
     """What must be the same for state to be understood; events and their rules may change."""
     query = checked.query
+    early = {"early": True} if query.trajectory.identity else {}
     return identity(
         format=FORMAT,
         by=query.trajectory.by,
@@ -293,4 +314,5 @@ def _identity(checked: Checked) -> str:
         on=(checked.keys, checked.spatial),
         fences=[old for _, old, _ in checked.fences],
         columns=[f"{field.name} {field.type}" for field in query.trajectory.positions],
+        **early,
     )

@@ -14,6 +14,8 @@ ENTER, EXIT, DWELL, CROSS, LOST = range(len(EVENTS))
 
 #: the result's columns besides those of the object, the position and the fence
 EVENT, ENTERED, SECONDS, REASON = "event", "entered", "seconds_inside", "reason"
+#: those of them that may change from one revision of an event to the next
+VALUES = (ENTERED, SECONDS, REASON)
 
 #: columns of routed rows: whether the position is inside a fence, and the table's version
 INSIDE, VERSION = "_inside", "_version"

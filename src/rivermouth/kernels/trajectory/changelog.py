@@ -144,7 +144,7 @@ class Changelog:
 
     def _table(self, rows: pa.Table, chosen: Bools, revision: Ints, until: Ints | None) -> pa.Table:
         """Some rows as they are kept; `until` where they are deleted."""
-        columns = dict(zip(self._results.names, rows.columns, strict=False))
+        columns = {name: rows.column(name) for name in self._results.names}
         columns[REVISION] = pa.array(revision)
         columns[_DELETED] = pa.repeat(until is not None, rows.num_rows)
         columns[_UNTIL] = pa.array(np.zeros(rows.num_rows, np.int64) if until is None else until)

@@ -48,6 +48,8 @@ class PositionRouter:
         Whether places must be points.
     enrich
         What is sent instead of the positions themselves, where it is not they.
+    only
+        A column that says which positions are sent; others count for the watermark. None: all.
     """
 
     def __init__(
@@ -63,9 +65,11 @@ class PositionRouter:
         on_sphere: bool = False,
         only_points: bool = False,
         enrich: Enrich | None = None,
+        only: str | None = None,
     ) -> None:
         self._by, self._time, self._place, self._schema = by, time, place, schema
         self._count, self._max_future, self._enrich = count, max_future, enrich
+        self._only = only
         self._srid, self._on_sphere, self._only_points = srid, on_sphere, only_points
 
     def note(self) -> dict[str, Any] | None:
@@ -87,6 +91,8 @@ class PositionRouter:
                 [*unusable.columns, reason], [*unusable.schema.names, REASON]
             )
             batch, times = batch.filter(pa.array(is_usable)), times[is_usable]
+        if self._only is not None:
+            batch = batch.filter(batch.column(self._only))
         to = buckets([batch.column(name) for name in self._by], batch.num_rows, self._count)
         rows, first = batch, np.ones(batch.num_rows, dtype=bool)
         if self._enrich is not None:

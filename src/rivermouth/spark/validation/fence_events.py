@@ -24,7 +24,12 @@ from rivermouth.spark.validation.relation import (
     check_comparable,
     check_spatial,
 )
-from rivermouth.spark.validation.trajectories import Positions, check_positions
+from rivermouth.spark.validation.trajectories import (
+    CHANGE_FIELD,
+    REVISION_FIELD,
+    Positions,
+    check_positions,
+)
 from rivermouth.spec.caches import Cache, Full
 from rivermouth.spec.conditions import (
     Condition,
@@ -64,6 +69,8 @@ class Checked:
         The table's columns that tell fences apart: (name in the state, name in the table, type).
     schema
         The result's schema.
+    only
+        A column of the positions that says which of them are processed; None: all.
     """
 
     query: FenceQuery
@@ -75,6 +82,7 @@ class Checked:
     cache: Full
     fences: tuple[tuple[str, str, pa.DataType], ...]
     schema: t.StructType
+    only: str | None = None
 
     @property
     def key_columns(self) -> tuple[str, ...]:
@@ -101,6 +109,8 @@ def check(
     late: str,
     max_future: Duration,
     idle_timeout: Duration | None,
+    early: bool,
+    only: str | None = None,
 ) -> Checked:
     """The definition, or the first error in these arguments."""
     _check_sides(positions, table)
@@ -112,11 +122,12 @@ def check(
     wanted = _events(events, spatial, dwell, gap)
     key_columns = tuple(ours for ours, _ in key_pairs(keys))
     found = check_positions(
-        WHERE, positions, by=by, time=time, place=spatial.left, more=key_columns,
+        WHERE, positions, by=by, time=time, place=spatial.left,
+        more=key_columns if only is None else (*key_columns, only),
         lateness=lateness, late=late, max_future=max_future, idle_timeout=idle_timeout,
     )  # fmt: skip
     brought = _brought(right, columns, keys, spatial)
-    schema = _schema(found, right, brought)
+    schema = _schema(found, right, brought, early=early)
     output = types.arrow_schema(schema, where=WHERE)
     fences = tuple(
         (fence_column(number), old, output.field(new).type)
@@ -128,9 +139,11 @@ def check(
         *(pa.field(names.INSIDE, pa.bool_()), pa.field(names.VERSION, pa.int64())),
     ]
     place = named(spatial.left)
+    # an object may be at several places at one time
+    identity = (*found.columns, *(new for new, _ in brought), names.EVENT) if early else ()
     trajectory = Trajectory(
         found.by, time, found.state_schema(more), place, found.lateness, output,
-        found.idle_timeout,
+        found.idle_timeout, identity=identity,
     )  # fmt: skip
     query = FenceQuery(
         trajectory, place, tuple(new for new, _ in brought), wanted,
@@ -142,7 +155,7 @@ def check(
     held = dict.fromkeys([*compared, *(old for _, old in brought)])
     held_schema = pa.schema([table.schema().field(name) for name in held])
     spec = SnapshotSpec(table, held_schema, keys, spatial, None, full.index, clock.time())
-    return Checked(query, found, keys, spatial, srid, spec, full, fences, schema)
+    return Checked(query, found, keys, spatial, srid, spec, full, fences, schema, only)
 
 
 def _relation(table: Source) -> Relation:
@@ -262,17 +275,19 @@ def _brought(
 
 
 def _schema(
-    found: Positions, right: Relation, brought: tuple[tuple[str, str], ...]
+    found: Positions, right: Relation, brought: tuple[tuple[str, str], ...], *, early: bool
 ) -> t.StructType:
     time = found.relation.dtype(found.time)
+    kind = [*found.kind, CHANGE_FIELD] if early else found.kind
     added = [
         t.StructField(names.EVENT, t.StringType()),
         t.StructField(names.ENTERED, time),
         t.StructField(names.SECONDS, t.DoubleType()),
         t.StructField(names.REASON, t.StringType()),
+        *([REVISION_FIELD] if early else []),
         *found.record,
     ]
-    reserved = [field.name for field in (*found.kind, *added)]
+    reserved = [field.name for field in (*kind, *added)]
     result_names(
         WHERE, [field.name for field in found.shown], [new for new, _ in brought], None,
         sides=("the positions have", "the fences bring"), reserved=reserved,
@@ -280,7 +295,7 @@ def _schema(
         f"of the positions that are called like one of {reserved}.",
     )  # fmt: skip
     fences = [t.StructField(new, right.dtype(old)) for new, old in brought]
-    return t.StructType([*found.kind, *found.shown, *fences, *added])
+    return t.StructType([*kind, *found.shown, *fences, *added])
 
 
 def _full(cache: Cache | None, table: Source) -> Full:

@@ -11,13 +11,16 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as t
 
 from rivermouth.errors import ColumnError, DefinitionError
-from rivermouth.kernels.trajectory.query import KIND, RECORD
+from rivermouth.kernels.trajectory.query import CHANGE, KIND, RECORD, REVISION
 from rivermouth.spark import types
 from rivermouth.spark.validation.relation import Relation, check_option, watermark_delay
 from rivermouth.spec.conditions import Geometry, named
 from rivermouth.spec.durations import Duration, microseconds, positive_seconds
 
 Late = Literal["count", "rows"]
+#: the first and the last column of a changelog
+CHANGE_FIELD = t.StructField(CHANGE, t.StringType())
+REVISION_FIELD = t.StructField(REVISION, t.LongType())
 _SIDE = "the positions"
 _NESTED = (t.ArrayType, t.MapType, t.StructType, t.GeometryType, t.VariantType)
 _ZONES = 14 * 3_600_000_000  # how far a local time without a zone may be ahead of UTC

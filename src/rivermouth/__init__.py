@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rivermouth.observe.watch import watch
     from rivermouth.spark.aggregate import aggregate, rejected
     from rivermouth.spark.correct import correct
-    from rivermouth.spark.correct_log import compact, correct_fence_events
+    from rivermouth.spark.correct_log import compact, correct_fence_events, correct_trips
     from rivermouth.spark.exact.job import exact
     from rivermouth.spark.fence_events import fence_events
     from rivermouth.spark.join_streams import join_interval, join_window
@@ -68,7 +68,9 @@ _NAMES = {
     "RivermouthError": "rivermouth.errors",
     **dict.fromkeys(("aggregate", "rejected"), "rivermouth.spark.aggregate"),
     "correct": "rivermouth.spark.correct",
-    **dict.fromkeys(("compact", "correct_fence_events"), "rivermouth.spark.correct_log"),
+    **dict.fromkeys(
+        ("compact", "correct_fence_events", "correct_trips"), "rivermouth.spark.correct_log"
+    ),
     "exact": "rivermouth.spark.exact.job",
     "fence_events": "rivermouth.spark.fence_events",
     "grid": "rivermouth.spec.grids",
@@ -118,6 +120,7 @@ __all__ = [
     "contains",
     "correct",
     "correct_fence_events",
+    "correct_trips",
     "count",
     "count_distinct",
     "covered_by",

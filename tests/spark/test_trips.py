@@ -6,6 +6,7 @@ import shutil
 import time
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 import shapely
 from pyspark.sql import functions as F
@@ -63,6 +64,34 @@ def test_rows_equal_the_oracles(spark, engine, made):
     ]  # fmt: skip
     assert len(truth) > 50
     assert_same_rows(plain(rows(found)), plain(truth))
+
+
+@pytest.mark.parametrize("engine", ["batch", "stream"])
+def test_early_rows_amount_to_the_oracles_and_are_corrected(spark, engine, made):
+    some = made.filter(pc.less(made["object"], 4))
+    asked = {"by": "object", "time": "at", "point": XY, "buckets": 2, **HOW}
+    batch, told = frames(spark, "batch", some), frames(spark, engine, some, cuts=400)
+    # in a stream some positions are late
+    result = rm.trips(told, lateness="20 seconds", early=True, late="rows", **asked)
+    assert result.columns == [
+        "change", "object", "kind", "begin", "end", "path", "length", "duration", "positions",
+        "revision", "record", "reason",
+    ]  # fmt: skip
+    log = result
+    if engine == "stream":
+        query = (
+            result.writeStream.format("memory").queryName("trip_log").trigger(availableNow=True)
+        ).start()
+        query.awaitTermination()
+        log = spark.table("trip_log")
+    late = rm.rejected(log)
+    fixed = rm.correct_trips(log, batch, late=late, **asked)
+    assert (len(rows(fixed)) > 0) == (engine == "stream")
+    columns = fixed.columns
+    whole = log.where("change is not null").select(*columns).unionByName(fixed)
+    truth = oracle.trips(some.to_pylist(), by="object", time="at", point=XY, **HOW)
+    assert_same_rows(plain(rows(rm.compact(whole).drop("revision"))), plain(truth))
+    assert rows(rm.correct_trips(whole, batch, **asked)) == []
 
 
 @pytest.mark.parametrize("engine", ["batch", "stream"])

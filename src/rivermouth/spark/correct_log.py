@@ -1,8 +1,9 @@
-"""Changelogs of early events: what they amount to, and what puts them right in the end."""
+"""Changelogs of early events and trips: what they amount to, and what puts them right."""
 
 from __future__ import annotations
 
 import inspect
+from collections.abc import Collection
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
@@ -16,40 +17,42 @@ from rivermouth.kernels.trajectory.query import (
     DELETE,
     INSERT,
     KIND,
+    REASON,
     RECORD,
     REVISION,
     UPDATE,
 )
+from rivermouth.kernels.trips import fold as trips
 from rivermouth.spark.fence_events import events_of, fence_events
+from rivermouth.spark.trips import trips as trips_of
 from rivermouth.spark.validation.fence_events import check
 from rivermouth.tables.source import Source
 
 _AFFECTED = "_affected"  # a column of positions: whether their object has late ones
 _WAS, _NOW = "_was", "_now"
-# which row of an event counts: a correction and the stream may both give one of the same revision
-_ORDER = (REVISION, CHANGE, *fences.VALUES)
 
 
 def compact(log: DataFrame) -> DataFrame:
-    """What a changelog amounts to: the newest revision of each event that is not deleted.
+    """What a changelog amounts to: the newest revision of each row that is not deleted.
 
     Parameters
     ----------
     log
-        All rows of ``rm.fence_events(..., early=True)`` so far, and of its corrections, in any
-        order; a row that is there twice counts once. Late and rejected positions are ignored.
+        All rows of ``rm.fence_events`` or ``rm.trips`` with ``early=True`` so far, and of its
+        corrections, in any order; a row that is there twice counts once. Late and rejected
+        positions are ignored.
 
     Returns
     -------
     DataFrame
-        The log's columns without ``change``: the events, each once, with its revision.
+        The log's columns without ``change``: each event, move or stay once, with its revision.
 
     Examples
     --------
     >>> events = rm.compact(spark.read.parquet("log"))  # doctest: +SKIP
     """
     columns = _columns("compact", log)
-    newest = _newest(columns, F.struct(*_ORDER), _WAS)
+    newest = _newest(columns, _order(columns), _WAS)
     return (
         _grouped(log, columns, newest)
         .select(f"{_WAS}.*")
@@ -113,6 +116,47 @@ def correct_fence_events(
     return _differences(log.select(*columns), truth.select(*columns))
 
 
+def correct_trips(
+    log: DataFrame, positions: DataFrame, *, late: DataFrame | None = None, **asked: Any
+) -> DataFrame:
+    """The rows to append to a log of early trips that make it right, whatever came how late.
+
+    An ordinary batch job, as `correct_fence_events`: moves and stays are computed from all
+    positions and compared with what the log amounts to.
+
+    Parameters
+    ----------
+    log
+        All rows of ``rm.trips(..., early=True)`` so far, and of its corrections.
+    positions
+        All positions, a batch frame: also those that were late.
+    late
+        The positions that came too late, or any frame with the columns of `by`. Only the rows of
+        their objects are computed. None: those of all objects are.
+    asked
+        The other arguments of the call that gave the log, by keyword.
+
+    Returns
+    -------
+    DataFrame
+        Changes with the columns of the log, without ``record`` and ``reason``.
+
+    Examples
+    --------
+    >>> fixed = rm.correct_trips(log, history, late=late, **asked)  # doctest: +SKIP
+    """
+    where = "correct_trips"
+    _check_batch(where, log=log, positions=positions, late=late)
+    columns = _columns(where, log)
+    by = inspect.signature(trips_of).bind(positions, **asked).arguments["by"]
+    if late is not None:
+        objects = _objects(where, late, [by] if isinstance(by, str) else list(by))
+        positions = positions.join(objects, objects.columns, "left_semi")
+        log = log.join(objects, objects.columns, "left_semi")
+    truth = trips_of(positions, **{**asked, "early": True, "late": "count"})
+    return _differences(log.select(*columns), truth.select(*columns))
+
+
 def _objects(where: str, late: DataFrame, by: list[str]) -> DataFrame:
     """The objects of late positions, each once."""
     for name in by:
@@ -134,7 +178,7 @@ def _differences(log: DataFrame, truth: DataFrame) -> DataFrame:
     columns = log.columns
     tagged = log.withColumn(_NOW, F.lit(False)).unionByName(truth.withColumn(_NOW, F.lit(True)))
     of_truth = F.when(F.col(_NOW), 0)
-    of_log = F.when(~F.col(_NOW), F.struct(*_ORDER))
+    of_log = F.when(~F.col(_NOW), _order(columns))
     both = _grouped(
         tagged,
         columns,
@@ -143,7 +187,7 @@ def _differences(log: DataFrame, truth: DataFrame) -> DataFrame:
     )
     was, now = F.col(_WAS), F.col(_NOW)
     is_live = was.isNotNull() & (was[CHANGE] != DELETE)
-    values = [name for name in columns if name in fences.VALUES]
+    values = _values(columns)
     is_same = F.struct(*(was[name] for name in values)).eqNullSafe(
         F.struct(*(now[name] for name in values))
     )
@@ -167,7 +211,7 @@ def _newest(columns: list[str], order: Column, name: str) -> Column:
 
 def _grouped(log: DataFrame, columns: list[str], *aggregates: Column) -> DataFrame:
     """Aggregates of the rows of each event."""
-    others = (CHANGE, REVISION, *fences.VALUES)
+    others = (CHANGE, REVISION, *_values(columns))
     keys = [_key(log.schema[name]) for name in columns if name not in others]
     return log.where(F.col(CHANGE).isNotNull()).groupBy(*keys).agg(*aggregates)
 
@@ -178,17 +222,29 @@ def _key(field: t.StructField) -> Column:
     return F.st_asbinary(column) if isinstance(field.dataType, t.GeometryType) else column
 
 
+def _order(columns: Collection[str]) -> Column:
+    """Which row of an event counts: stream and correction may both give one of a revision."""
+    return F.struct(REVISION, CHANGE, *_values(columns))
+
+
+def _values(columns: Collection[str]) -> tuple[str, ...]:
+    """The columns that a revision may change."""
+    return fences.VALUES if fences.ENTERED in columns else trips.VALUES
+
+
 def _columns(where: str, log: DataFrame) -> list[str]:
     """The columns of a log's changes."""
-    for name in (CHANGE, REVISION, fences.EVENT, *fences.VALUES):
+    values = _values(log.columns)
+    for name in (CHANGE, REVISION, *values):
         if name not in log.columns:
             raise ColumnError(
                 where,
                 f"the log has no column {name!r}",
                 there=f"its columns are {log.columns}",
-                todo="Give the rows of rm.fence_events(..., early=True), with all their columns.",
+                todo="Give the rows of rm.fence_events or rm.trips with early=True, with all their "
+                "columns.",
             )
-    others = (KIND, RECORD) if {KIND, RECORD} <= set(log.columns) else ()  # of late="rows"
+    others = {KIND, RECORD, REASON} - set(values) if RECORD in log.columns else ()  # of late="rows"
     return [name for name in log.columns if name not in others]
 
 

@@ -36,6 +36,7 @@ def trips(
     max_future: Duration = "1 hour",
     idle_timeout: Duration | None = None,
     buckets: int | None = None,
+    early: bool = False,
 ) -> DataFrame:
     """Moves and stays of each object, one row each, once they have ended.
 
@@ -88,6 +89,11 @@ def trips(
     buckets
         How many buckets the objects are hashed into. None: the session's shuffle partitions, at
         most 32. A checkpoint keeps its number.
+    early
+        Whether rows are emitted with the micro-batch that brings their first position, and again
+        whenever they change: the result is then a changelog, in which open rows are revised as
+        positions come. After every micro-batch it amounts to the rows of a batch frame of all
+        positions so far (`rm.compact`), late ones left out.
 
     Returns
     -------
@@ -106,6 +112,10 @@ def trips(
             From begin to end, in seconds.
         positions
             How many there are, first and last included.
+        change, revision
+            With ``early=True``: "insert", "update" or "delete", and how often the row has changed
+            before. A row is known by its object and ``begin``. A batch frame gives inserts of
+            revision 0.
 
         With ``late="rows"`` also ``record`` (the whole position, where it is not used) and
         ``reason`` (why it was rejected).
@@ -135,13 +145,14 @@ def trips(
     checked = check(
         WHERE, positions, by=by, time=time, point=point, gap=gap, stop=stop,
         min_length=min_length, metric=metric, lateness=lateness, late=late,
-        max_future=max_future, idle_timeout=idle_timeout,
+        max_future=max_future, idle_timeout=idle_timeout, early=early,
     )  # fmt: skip
     count = bucket_count(positions.sparkSession, buckets, where=WHERE)
     made, query = checked.trips, checked.query  # no frame goes to workers
 
     def processor(bucket: int) -> TrajectoryProcessor:
-        return TrajectoryProcessor(query, TripFold(made), bucket, TrackLog)
+        second = TripFold(made) if query.identity else None
+        return TrajectoryProcessor(query, TripFold(made), bucket, TrackLog, early=second)
 
     state, timeout = _identity(checked), query.idle_timeout
     return run(
@@ -180,4 +191,5 @@ def _identity(checked: CheckedTrips) -> str:
         gap=how.gap,
         stop=None if how.radius is None else [how.radius, how.duration],
         on_sphere=how.on_sphere,
+        **({"early": True} if checked.query.identity else {}),
     )

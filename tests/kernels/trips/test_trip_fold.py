@@ -26,11 +26,15 @@ SECOND = 1_000_000
 POINT = rm.point("x", "y")
 
 
-def buckets_of(how, count=1, *, lateness=0, min_length=0.0, late_rows=False, idle_timeout=None):
+def buckets_of(
+    how, count=1, *, lateness=0, min_length=0.0, late_rows=False, idle_timeout=None, early=False
+):
     by, time = ("id", "name"), "t"
     made = Trips(by, time, how, min_length, TIME)
     columns = tuple(SCHEMA.names) if late_rows else (*by, time)
     output = [*((name, SCHEMA.field(name).type) for name in by), *made.fields()]
+    if early:
+        output = [("change", pa.string()), *output, ("revision", pa.int64())]
     record = [("record", pa.struct(list(SCHEMA))), ("reason", pa.string())]
     query = Trajectory(
         by,
@@ -42,6 +46,7 @@ def buckets_of(how, count=1, *, lateness=0, min_length=0.0, late_rows=False, idl
         pa.schema(output + (record if late_rows else [])),
         idle_timeout,
         closes=True,
+        identity=(*by, "begin") if early else (),
     )  # fmt: skip
 
     def router():

@@ -35,6 +35,8 @@ X, Y = "_x", "_y"
 #: the columns of a result besides those of the object
 KIND, BEGIN, END, PATH = "kind", "begin", "end", "path"
 LENGTH, DURATION, POSITIONS = "length", "duration", "positions"
+#: those of them that may change from one revision of a row to the next
+VALUES = (KIND, END, PATH, LENGTH, DURATION, POSITIONS)
 
 _CARRY = pa.schema(
     [
@@ -155,7 +157,8 @@ class TripFold:
         touched = np.flatnonzero(released.known & (begin != before.begin))
         old = released.log.read(released.slots[touched])
         results = self._results(released, rows, _with_old(touched, old, new))
-        self._log(released, begin, touched, old, new)
+        if not released.is_early:
+            self._log(released, begin, touched, old, new)
         return Folded(results, _table(carry), last + how.gap, ~is_over)
 
     def _distinct(self, released: Released) -> Tracks:

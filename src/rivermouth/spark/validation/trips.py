@@ -13,11 +13,16 @@ from pyspark.sql import types as t
 
 from rivermouth.errors import ColumnError, DefinitionError
 from rivermouth.kernels.trajectory.query import REASON, Trajectory
-from rivermouth.kernels.trips.fold import Trips, X, Y
+from rivermouth.kernels.trips.fold import BEGIN, Trips, X, Y
 from rivermouth.kernels.trips.segmentation import Segmentation
 from rivermouth.spark import types
 from rivermouth.spark.validation.relation import Relation, check_option
-from rivermouth.spark.validation.trajectories import Positions, check_positions
+from rivermouth.spark.validation.trajectories import (
+    CHANGE_FIELD,
+    REVISION_FIELD,
+    Positions,
+    check_positions,
+)
 from rivermouth.spec.conditions import Geometry, Metric, Point, named
 from rivermouth.spec.durations import Duration, microseconds
 
@@ -66,6 +71,7 @@ def check(
     late: str,
     max_future: Duration,
     idle_timeout: Duration | None,
+    early: bool,
 ) -> CheckedTrips:
     """The trips, or the first error in their arguments."""
     check_option(where, "metric", metric, get_args(Metric))
@@ -79,9 +85,13 @@ def check(
     time_type = checked.schema.field(time).type
     trips = Trips(checked.by, time, how, float(min_length), time_type)
     fields = [t.StructField(name, checked.relation.dtype(name)) for name in checked.by]
+    if early:
+        fields.insert(0, CHANGE_FIELD)
     for name, dtype in trips.fields():
         made = types.to_spark(dtype, where=where, column=name)
         fields.append(t.StructField(name, made))
+    if early:
+        fields.append(REVISION_FIELD)
     fields += checked.record
     if checked.late == "rows":
         fields.append(t.StructField(REASON, t.StringType()))
@@ -99,6 +109,7 @@ def check(
         types.arrow_schema(schema, where=where),
         checked.idle_timeout,
         closes=True,
+        identity=(*checked.by, BEGIN) if early else (),
     )  # fmt: skip
     return CheckedTrips(checked, trips, query, srid, schema)
 
@@ -153,7 +164,9 @@ def _srid(relation: Relation, point: Geometry) -> int:
 
 
 def _check_names(where: str, names: Sequence[str], checked: Positions) -> None:
-    added = names[len(checked.by) :]
+    added = list(names)
+    for name in checked.by:
+        added.remove(name)
     if clash := [name for name in checked.by if name in (*added, X, Y)]:
         raise ColumnError(
             where,

@@ -181,6 +181,14 @@ def test_old_versions_leave_but_what_is_open_stays_readable(tmp_path):
     assert names(first) == ["0-1", "1-1"]
 
 
+def test_a_version_that_leaves_before_a_task_has_opened_it_is_replaced_by_the_newest(tmp_path):
+    source, cache = Memory(), rm.full(max_age="1 second")
+    slow = Snapshot(spec(source), cache, str(tmp_path), lambda: 1000.0)
+    for now in (1010.0, 1020.0, 1030.0):
+        Snapshot(spec(source), cache, str(tmp_path), lambda now=now: now)
+    assert names(slow.open()) == ["0-4", "1-4"]
+
+
 def test_a_snapshot_travels_through_a_uri_and_is_copied_once_per_host(tmp_path, monkeypatch):
     """A URI of a file system other than the local folder's: pyarrow's, on a sub-tree."""
     import pyarrow.fs

@@ -140,15 +140,18 @@ class Snapshot:
 
     def open(self, bucket: int | None = None) -> Version:
         """The rows and their index, mapped, or those of one bucket; it is indexed on first use."""
-        if bucket is None:
-            return self._store.open(self._version)
         try:
-            return buckets.opened(self._store, self._version, bucket, self._spec.indexed)
+            return self._opened(bucket)
         except FileNotFoundError:  # so many versions were made since that this one was removed
             if self._batch is not None:
                 raise
             self._version = self._newest()
-            return buckets.opened(self._store, self._version, bucket, self._spec.indexed)
+            return self._opened(bucket)
+
+    def _opened(self, bucket: int | None) -> Version:
+        if bucket is None:
+            return self._store.open(self._version)
+        return buckets.opened(self._store, self._version, bucket, self._spec.indexed)
 
     def _of_batch(self, batch: MicroBatch) -> str:
         """The version that all tasks of a micro-batch join, whenever it runs."""

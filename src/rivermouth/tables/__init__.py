@@ -1,9 +1,10 @@
 """Where dimension rows come from.
 
 Each function returns a frozen value that says where a table is; nothing is read until a join is
-defined (the table's columns) or runs (its rows). `Source` is what such a value must offer, and
-`Queryable` what one whose store evaluates conditions offers besides: write your own table with
-them, and check it with `rivermouth.testing.check_table`.
+defined (the table's columns) or runs (its rows). `Source` is what such a value must offer,
+`Queryable` what one whose store evaluates conditions offers besides, and `Versioned` one that knows
+whether it has changed: write your own table with them, and check it with
+`rivermouth.testing.check_table`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rivermouth.spec.durations import Duration
     from rivermouth.spec.filters import Where
-    from rivermouth.tables.source import Queryable, Source, geometry_field
+    from rivermouth.tables.source import Queryable, Source, Versioned, geometry_field
     from rivermouth.tables.sources.delta import DeltaFiles
     from rivermouth.tables.sources.frame import FrameTable
     from rivermouth.tables.sources.geojson import GeoJSONFile
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Queryable",
     "Source",
+    "Versioned",
     "delta",
     "flatgeobuf",
     "frame",
@@ -49,7 +51,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """The protocols, which need pyarrow, when they are first asked for."""
-    if name not in ("Queryable", "Source", "geometry_field"):
+    if name not in ("Queryable", "Source", "Versioned", "geometry_field"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from rivermouth.tables import source
 
@@ -110,7 +112,8 @@ def delta(
     path
         The table's folder: a local path, or a URI that ``pyarrow.fs`` and deltalake know.
     version
-        Which version counts. None: the newest, at each load of the cache.
+        Which version counts. None: the newest; with ``rm.full(refresh=...)`` the table is read
+        again only if there is a newer one.
     geometry
         Columns of WKB that the files do not describe; their SRID is not known.
     where
@@ -239,7 +242,8 @@ def iceberg(
     table
         ``"namespace.table"``.
     snapshot
-        The number of the snapshot that counts. None: the newest, at each load of the cache.
+        The number of the snapshot that counts. None: the newest; with ``rm.full(refresh=...)``
+        the table is read again only if there is another one.
     geometry
         Columns of WKB; their SRID is not known.
     where

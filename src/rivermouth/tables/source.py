@@ -73,6 +73,19 @@ class Queryable(Source, Protocol):
 
 
 @runtime_checkable
+class Versioned(Source, Protocol):
+    """A table that says cheaply whether it has changed, so that it is read again only then."""
+
+    def revision(self) -> str:
+        """Text that is another one whenever rows or columns have changed."""
+
+
+def revision_of(source: Source) -> str | None:
+    """What the table calls its present rows; None where it cannot tell."""
+    return source.revision() if isinstance(source, Versioned) else None
+
+
+@runtime_checkable
 class Upserting(Protocol):
     """A table that rows can be written into by key."""
 

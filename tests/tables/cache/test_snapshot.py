@@ -122,6 +122,73 @@ def test_a_refresh_is_made_beside_the_work_and_seen_by_the_next_task(tmp_path):
     assert names(first) == ["0-1", "1-1"]  # a task keeps the version it has
 
 
+@dataclass(frozen=True)
+class Revised(Memory):
+    """A table that says whether it has changed."""
+
+    revisions: list = field(default_factory=lambda: ["a"], compare=False, hash=False)
+
+    def revision(self):
+        return self.revisions[-1]
+
+
+@pytest.mark.parametrize("buckets", [None, 3])
+def test_a_table_that_says_it_is_unchanged_is_not_read_again(tmp_path, buckets):
+    source, now = Revised(), [1000.0]
+    keyed = SnapshotSpec(source, SCHEMA, keys=rm.keys("name"), buckets=buckets)
+    cache, folder = rm.full(refresh="10 seconds", max_age="30 seconds"), str(tmp_path)
+
+    def opened():
+        # older than max_age: it is refreshed before it is used
+        made = Snapshot(keyed, cache, folder, lambda: now[0])
+        return made.open(None if buckets is None else 0)
+
+    first = opened()
+    now[0] = 1031.0
+    again = opened()
+    assert (len(source.reads), again.number) == (1, first.number)
+    if buckets is None:
+        assert (first.loaded, again.loaded) == (1000.0, 1031.0)
+    source.revisions.append("b")
+    now[0] = 1050.0
+    assert opened().number == first.number  # found unchanged 19 s ago
+    now[0] = 1062.0
+    assert opened().number > first.number
+    assert len(source.reads) == 2
+
+
+def test_a_table_that_changes_while_it_is_read_is_read_again(tmp_path):
+    source, now = Revised(), [1000.0]
+    cache = rm.full(refresh="10 seconds", max_age="30 seconds")
+    for before, after in (("a", "b"), ("b", "b"), ("b", "b")):
+        source.revisions[:] = [before]
+        changing = replace(spec(source), source=Changing(source, after))
+        Snapshot(changing, cache, str(tmp_path), lambda: now[0]).open()
+        now[0] += 31
+    assert len(source.reads) == 2
+
+
+@dataclass(frozen=True)
+class Changing:
+    """A table whose revision is another one after it was read."""
+
+    table: Revised
+    after: str
+    name: str = "memory"
+    identity: str = "memory:memory"
+
+    def schema(self):
+        return SCHEMA
+
+    def revision(self):
+        return self.table.revision()
+
+    def read(self, columns):
+        rows = self.table.read(columns)
+        self.table.revisions.append(self.after)
+        return rows
+
+
 def test_a_failed_refresh_serves_the_last_good_version_up_to_max_age_then_says_why(tmp_path):
     source, now = Memory(), [1000.0]
     cache = rm.full(refresh="10 seconds", max_age="60 seconds")

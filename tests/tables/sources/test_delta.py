@@ -32,6 +32,7 @@ def test_the_newest_version_is_read_unless_one_is_named(path):
     write_deltalake(path, ROWS.slice(0, 1), mode="append")
     DeltaTable(path).delete("id = 2")
     assert (ids(newest), ids(first)) == ([1, 1, 3], [1, 2, 3])
+    assert (newest.revision(), first.revision()) == ("2", "0")
     DeltaTable(path).restore(0)
     assert ids(newest) == [1, 2, 3]
     assert repr(first) == f"DeltaFiles('{path}@0')"
@@ -86,6 +87,8 @@ def test_a_new_column_is_there_for_old_rows_too(path):
 def test_what_is_no_table_or_no_version_is_told_so(path, tmp_path):
     with pytest.raises(TableMissing, match=r"tables.delta: .*is no Delta table"):
         rm.tables.delta(tmp_path).schema()
+    with pytest.raises(TableMissing, match=r"is no Delta table"):
+        rm.tables.delta(tmp_path).revision()
     with pytest.raises(TableInvalid, match=r"cannot be read at version 9"):
         rm.tables.delta(path, version=9).schema()
 

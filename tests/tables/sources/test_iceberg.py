@@ -57,7 +57,9 @@ def test_a_new_column_is_there_for_old_rows_too(catalog):
     written = load_catalog("default", **catalog).load_table("city.zones")
     with written.update_schema() as update:
         update.union_by_name(more.schema)
+    before = table.revision()
     written.append(more)
+    assert before != table.revision() == table.revision()
     assert sorted(table.read(["level"])["level"].to_pylist(), key=str) == [7, 7, 7, *[None] * 3]
 
 

@@ -11,7 +11,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -32,8 +32,9 @@ from rivermouth.tables.cache.snapshot_store import (
     array_of,
     write,
     write_about,
+    write_revision,
 )
-from rivermouth.tables.source import Source, check_unchanged
+from rivermouth.tables.source import Source, check_unchanged, revision_of
 from rivermouth.tables.worker_cache import WorkerCache
 
 _LARGE = 1 << 30
@@ -86,17 +87,20 @@ class SnapshotSpec:
     def write(self, folder: Path, loaded: float) -> None:
         """Write a version: the whole table with its index, or its buckets without theirs."""
         began, names = time.perf_counter(), self.schema.names
+        revision = revision_of(self.source)
         if self.buckets is None:
             read = self.source.read(names)
             check_unchanged(read, self.schema, names, table=self.source.name)
             rows, index = self.indexed(read)
             write(folder, rows, index, loaded=loaded, seconds=time.perf_counter() - began)
-            return
-        assert self.keys is not None
-        keys = [right for _, right in self.keys.pairs]
-        buckets.write_parts(self.source, self.schema, keys, self.buckets, folder)
-        seconds = time.perf_counter() - began
-        write_about(folder, loaded=loaded, seconds=seconds, buckets=self.buckets)
+        else:
+            assert self.keys is not None
+            keys = [right for _, right in self.keys.pairs]
+            buckets.write_parts(self.source, self.schema, keys, self.buckets, folder)
+            seconds = time.perf_counter() - began
+            write_about(folder, loaded=loaded, seconds=seconds, buckets=self.buckets)
+        if revision is not None and revision == revision_of(self.source):
+            write_revision(folder, revision)  # else it changed while it was read
 
     def indexed(self, read: pa.Table) -> tuple[pa.Table, matching.Index]:
         """The rows in one chunk, and their index."""
@@ -150,7 +154,8 @@ class Snapshot:
 
     def _opened(self, bucket: int | None) -> Version:
         if bucket is None:
-            return self._store.open(self._version)
+            version = self._store.open(self._version)
+            return replace(version, loaded=self._store.loaded(self._version))
         return buckets.opened(self._store, self._version, bucket, self._spec.indexed)
 
     def _of_batch(self, batch: MicroBatch) -> str:
@@ -219,12 +224,20 @@ class Snapshot:
         return self._clock() - self._store.loaded(version)
 
     def _load(self) -> str:
-        began = self._clock()
-        version = self._store.add(began, lambda folder: self._spec.write(folder, began))
-        release_memory()
+        """Read the table, unless it says that it has not changed since it was last read."""
+        began, version = self._clock(), self._store.newest()
+        if version is not None and self._is_unchanged(version):
+            self._store.confirm(version, began)
+        else:
+            version = self._store.add(began, lambda folder: self._spec.write(folder, began))
+            release_memory()
         with contextlib.suppress(FileNotFoundError):
             (self._store.home / "failure.json").unlink()
         return version
+
+    def _is_unchanged(self, version: str) -> bool:
+        read = self._store.revision(version)
+        return read is not None and read == revision_of(self._spec.source)
 
     def _reload(self, age: float, max_age: float) -> str:
         """The version is too old to serve: make another now, or say why not."""

@@ -3,9 +3,11 @@
     v1793830112000000/rows.arrow       the rows, one record batch, not compressed
     v1793830112000000/index/*.npy      the index, if it is made of arrays
     v1793830112000000/version.json     when it was read, how long that took, the kind of index
+    v1793830112000000/revision         what the table calls these rows, if it has a name for them
     v1793830112000000/parts/           of a table in buckets: their rows (see `buckets`)
     CURRENT                            the newest version's name, replaced in one step
     batches/                           which version each micro-batch joins (see `batch_versions`)
+    confirmed.json                     when the newest version was last found to be unchanged
     failure.json                       the last attempt to refresh, if it failed
     lock                               held by the one process that reads the table
 
@@ -41,6 +43,7 @@ from rivermouth.tables.worker_cache import WorkerCache
 FORMAT = 3
 PARTS = "parts"  # a folder whose files are copied to a host one by one, as they are needed
 CHOOSING = "choosing"  # the lock under which versions are chosen for batches, and removed
+_REVISION = "revision"
 _KEPT = 2  # versions: the newest, and the one that running tasks may still be opening
 
 
@@ -129,8 +132,20 @@ class SnapshotStore:
         return BatchVersions(self.home, self.remote)
 
     def loaded(self, version: str) -> float:
-        """When a version was read."""
-        return float(_about(self.home / version)["loaded"])
+        """When a version was read, or last found to be unchanged."""
+        read = float(_about(self.home / version)["loaded"])
+        confirmed = files.read_json(f"{self.home}/confirmed.json") or {}
+        return max(read, confirmed.get(version, read))
+
+    def revision(self, version: str) -> str | None:
+        """What the table called the rows of a version; None where that is not known."""
+        with contextlib.suppress(FileNotFoundError):
+            return (self.home / version / _REVISION).read_text()
+        return None
+
+    def confirm(self, version: str, when: float) -> None:
+        """Note on this host that a version is what the table still holds."""
+        files.write_json(f"{self.home}/confirmed.json", {version: when})
 
     def open(self, version: str, bucket: str = "") -> Version:
         """Map a version or one of its buckets; each process maps it once."""
@@ -229,6 +244,11 @@ def write(
 def write_about(folder: Path, **known: object) -> None:
     """Write what is to be known of a version."""
     (folder / "version.json").write_text(json.dumps({"format": FORMAT, **known}))
+
+
+def write_revision(folder: Path, revision: str) -> None:
+    """Write what the table calls the rows of a version."""
+    (folder / _REVISION).write_text(revision)
 
 
 def array_of(table: pa.Table, name: str) -> pa.Array:

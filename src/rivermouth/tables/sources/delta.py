@@ -36,18 +36,29 @@ class DeltaFiles(DatasetTable):
         columns = "".join(f"#{name}" for name in self.geometry)
         return self.path.shown + ("" if self.version is None else f"@{self.version}") + columns
 
+    def revision(self) -> str:
+        """The version's number."""
+        if self.version is not None:
+            return str(self.version)
+        try:
+            return str(self._opened().version())
+        except DeltaError as error:
+            raise self._as_ours(error) from None
+
     def dataset(self) -> ds.FileSystemDataset:
         """The files of the version, in the order of the table's log."""
         try:
-            table = deltalake.DeltaTable(
-                _without_query(self.path), self.version, storage_options=_options(self.path)
-            )
+            table = self._opened()
             with as_table_error(self.path, where=self.call):
                 system, inner = filesystem(self.path)
                 files = pyarrow.fs.SubTreeFileSystem(inner, system)
                 return _without_bounds(table.to_pyarrow_dataset(filesystem=files))
         except DeltaError as error:
             raise self._as_ours(error) from None  # its words may show keys
+
+    def _opened(self) -> deltalake.DeltaTable:
+        path, options = _without_query(self.path), _options(self.path)
+        return deltalake.DeltaTable(path, self.version, storage_options=options)
 
     def _as_ours(self, error: DeltaError) -> TableError:
         said = self.path.redacted(str(error)).splitlines()[0].rstrip(".")

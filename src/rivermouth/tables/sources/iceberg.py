@@ -81,6 +81,14 @@ class IcebergTable(Table):
         snapshot = "" if self.snapshot is None else f"@{self.snapshot}"
         return f"{catalog}/{self.table}{snapshot}" + "".join(f"#{name}" for name in self.geometry)
 
+    def revision(self) -> str:
+        """The numbers of snapshot and schema."""
+        if self.snapshot is not None:
+            return str(self.snapshot)
+        with self._reading():
+            about = self._opened().metadata
+            return f"{about.current_snapshot_id} {about.current_schema_id}"
+
     def schema(self) -> pa.Schema:
         """The columns of the snapshot."""
         with self._reading():

@@ -135,7 +135,7 @@ class SnapshotStore:
         """When a version was read, or last found to be unchanged."""
         read = float(_about(self.home / version)["loaded"])
         confirmed = files.read_json(f"{self.home}/confirmed.json") or {}
-        return max(read, confirmed.get(version, read))
+        return max(read, float(confirmed.get(version, read)))
 
     def revision(self, version: str) -> str | None:
         """What the table called the rows of a version; None where that is not known."""

@@ -17,7 +17,7 @@ from rivermouth.testing.replaying import write_batches
 from rivermouth.testing.taxis import positions
 from rivermouth.testing.tracks import arrivals, tracks
 
-BATCHES = 6
+BATCHES = 4
 TAXIS = 60
 
 

@@ -39,6 +39,7 @@ _SPARK, _JAVA, _LAUNCHER = "/opt/spark", "/opt/java", "/opt/java-launcher"
 _NAMES = ("master", *WORKERS, "driver", "client", "postgres", "kafka", "s3")
 #: JVMs that start soon and stay small: two cores are many hosts here
 _SMALL = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+_DAEMON = {"SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": _SMALL}
 _PATIENCE = 300.0  # seconds for a server to start: all hosts share two cores
 _SECRETS = {"AWS_ACCESS_KEY_ID": "lab", "AWS_SECRET_ACCESS_KEY": "lab"}
 
@@ -114,8 +115,10 @@ class Lab:
         """
         if not self.network.hosts.get("master"):
             master = ["org.apache.spark.deploy.master.Master", "--host", "master"]
-            self.spawn("master", [f"{_SPARK}/bin/spark-class", *master, "--port", "7077"],
-                       env={"SPARK_MASTER_OPTS": "-Dspark.worker.timeout=15"})  # fmt: skip
+            self.spawn(
+                "master", [f"{_SPARK}/bin/spark-class", *master, "--port", "7077"],
+                env={**_DAEMON, "SPARK_MASTER_OPTS": "-Dspark.worker.timeout=15"},
+            )  # fmt: skip
             wait_for(self._workers, "no master", seconds=_PATIENCE)
         for name in WORKERS:
             host = self.network.hosts.get(name)
@@ -131,16 +134,16 @@ class Lab:
         """Start Spark's worker on its host, which is started if it does not run."""
         worker = ["org.apache.spark.deploy.worker.Worker", "--cores", "1", "--memory", "1g"]
         folders = {"SPARK_WORKER_DIR": "/tmp/work", "SPARK_LOCAL_DIRS": "/tmp/local"}
-        self.spawn(
-            name, [f"{_SPARK}/bin/spark-class", *worker, "--host", name, MASTER], env=folders
-        )
+        self.spawn(name, [f"{_SPARK}/bin/spark-class", *worker, "--host", name, MASTER],
+                   env={**_DAEMON, **folders})  # fmt: skip
 
     def _workers(self) -> set[str] | None:
         """The workers that the master has, by its own page; None where there is no master."""
         page = _answers(f"http://{self.host('master').address}:8080/json/")
-        if page is None:
+        try:
+            known = json.loads(page or "")["workers"]
+        except ValueError:  # a master that has not come up yet may answer with another page
             return None
-        known = json.loads(page)["workers"]
         return {worker["host"] for worker in known if worker["state"] == "ALIVE"} or {""}
 
     def spawn(
@@ -160,8 +163,6 @@ class Lab:
         return {
             "JAVA_HOME": _LAUNCHER,
             "SPARK_HOME": _SPARK,
-            "SPARK_DAEMON_MEMORY": "256m",
-            "SPARK_DAEMON_JAVA_OPTS": _SMALL,
             "SPARK_LOG_DIR": "/tmp/logs",
             "PATH": os.pathsep.join(
                 [f"{_SPARK}/bin", f"{sys.base_prefix}/bin", os.environ["PATH"]]

@@ -68,7 +68,7 @@ class Given:
             .option("kafka.bootstrap.servers", self.kafka)
             .option("subscribe", name)
             .option("startingOffsets", "earliest")
-            .option("maxOffsetsPerTrigger", 700)
+            .option("maxOffsetsPerTrigger", 1000)
             .load()
         )
         value = F.from_json(F.col("value").cast("string"), files.schema, _TIMES)
@@ -101,8 +101,8 @@ def case(function: Case) -> Case:
 def run(spark: SparkSession, *, name: str, output: str, **given: Any) -> int:
     """Run a case to its end and write its rows to the file `output`; how many there are."""
     here = Given(spark, **given)
+    Path(here.folder).mkdir(parents=True, exist_ok=True)
     table = collected(CASES[name](here), checkpoint=f"{here.folder}/checkpoint")
-    Path(output).parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(table, output)
     return table.num_rows
 

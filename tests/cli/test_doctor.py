@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+import platform
 import pty
+import socket
 import subprocess
 import sys
 import tomllib
@@ -11,9 +13,12 @@ from pathlib import Path
 import pytest
 
 import rivermouth
-from rivermouth.cli import main
+from rivermouth.cli import cluster_checks, main
 from rivermouth.cli.checks import Check, Requirement, postgres, program, requirements
 from rivermouth.cli.doctor import SUMMARY
+from rivermouth.errors import SessionError
+from rivermouth.spark.runtime.executors import Executor, inspect_executors
+from rivermouth.spark.runtime.session import ROCKSDB
 
 ROOT = Path(__file__).parents[2]
 RIVERMOUTH = [sys.executable, "-c", "import sys; from rivermouth.cli import main; sys.exit(main())"]
@@ -184,3 +189,84 @@ def test_postgres_without_postgis(monkeypatch, tmp_path):
     (tmp_path / "share" / "extension").mkdir(parents=True)
     (tmp_path / "share" / "extension" / "postgis.control").touch()
     assert postgres() == Check("PostgreSQL", "ok", f"{server}, with PostGIS")
+
+
+PYTHON = platform.python_version()
+HERE = {"rivermouth": rivermouth.__version__, "numpy": importlib.metadata.version("numpy")}
+
+
+def executor(host, *, python=PYTHON, unseen=(), **versions):
+    return Executor(host, python, HERE | versions, dict(unseen))
+
+
+def test_hosts_of_a_cluster_that_have_the_driver_s_versions():
+    hosts = [executor("a"), executor("b")]
+    assert cluster_checks.python(hosts).state == "ok"
+    assert cluster_checks.version("numpy", hosts) == Check("numpy there", "ok", HERE["numpy"])
+    assert cluster_checks.shared_folder("/data", hosts).state == "ok"
+
+
+def test_a_host_with_another_version_is_a_warning_that_names_it():
+    hosts = [executor("a"), executor("b", python="3.9.1", numpy="1.0"), executor("c", numpy="1.0")]
+    assert cluster_checks.python(hosts) == Check(
+        "Python there",
+        "warning",
+        f"3.9.1 on b; here {PYTHON}",
+        "Set PYSPARK_PYTHON to one of the driver's version.",
+    )
+    assert cluster_checks.version("numpy", hosts) == Check(
+        "numpy there",
+        "warning",
+        f"1.0 on b, c; here {HERE['numpy']}",
+        f"Install {HERE['numpy']} there, as here.",
+    )
+
+
+def test_a_folder_that_a_host_does_not_see_is_missing():
+    hosts = [executor("a"), executor("b", unseen={"/data": "Permission denied"}.items())]
+    assert cluster_checks.shared_folder("/data", hosts) == Check(
+        "Shared /data",
+        "missing",
+        "not shared: Permission denied on b",
+        "Mount it on every host, or give a URI that all of them reach.",
+    )
+
+
+@pytest.mark.parametrize(
+    ("store", "changelog", "states"),
+    [
+        (ROCKSDB, "true", ["ok", "ok"]),
+        ("", "", ["warning", "warning"]),
+        (ROCKSDB, "false", ["ok", "warning"]),
+    ],
+)
+def test_settings_that_stateful_operators_need(store, changelog, states):
+    settings = {cluster_checks._STORE: store, cluster_checks._CHANGELOG: changelog}
+    found = list(cluster_checks.session_settings(settings))
+    assert [check.state for check in found] == states
+    for check in found:
+        assert (check.todo == "") == (check.state == "ok")
+
+
+def test_executors_are_asked_for_versions_and_folders(spark, tmp_path):
+    (here,) = inspect_executors(
+        spark, packages=["numpy", "no-such-package"], shared=[str(tmp_path)]
+    )
+    assert here == Executor(socket.gethostname(), PYTHON, {"numpy": HERE["numpy"]}, {})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_the_driver_cannot_write_is_found_before_any_job(spark):
+    with pytest.raises(SessionError, match=r"the folder '/proc/none' cannot be used here"):
+        inspect_executors(spark, packages=[], shared=["/proc/none"])
+
+
+def test_a_cluster_that_does_not_answer_is_given_up(spark):
+    with pytest.raises(SessionError, match=r"none has answered within 0 s"):
+        inspect_executors(spark, packages=[], seconds=0.1)
+
+
+def test_a_setting_is_a_name_and_a_value(capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main(["doctor", "--conf", "spark.executor.memory"])
+    assert "'spark.executor.memory' is not NAME=VALUE" in capsys.readouterr().err

@@ -1,18 +1,18 @@
-"""``rivermouth doctor``: what this machine has and lacks, and what to do."""
+"""``rivermouth doctor``: what this machine, or a cluster, has and lacks, and what to do."""
 
 from __future__ import annotations
 
 import time
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from rivermouth.cli import checks
+from rivermouth.cli import checks, cluster_checks
 from rivermouth.cli.checks import Check, State
 
-SUMMARY = "Check what this machine has and lacks, and say what to do"
+SUMMARY = "Check what this machine or a cluster has and lacks, and say what to do"
 
 _ROWS = 1_000_000
 _MARKS: dict[State, tuple[str, str]] = {
@@ -28,6 +28,33 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--run", action="store_true", help="also start Spark and send rows through a Python worker"
     )
+    parser.add_argument(
+        "--master",
+        metavar="URL",
+        help="also check the executors of a cluster: spark://HOST:PORT, or sc://HOST:PORT",
+    )
+    parser.add_argument(
+        "--shared",
+        metavar="PATH",
+        action="append",
+        default=[],
+        help="a folder or URI that all hosts of the cluster should read and write; may be repeated",
+    )
+    parser.add_argument(
+        "--conf",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        type=_setting,
+        help="a Spark setting of the cluster's session; may be repeated",
+    )
+
+
+def _setting(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+    return name, value
 
 
 def run(arguments: Namespace) -> int:
@@ -40,6 +67,11 @@ def run(arguments: Namespace) -> int:
     }
     if arguments.run and not _missing(report):
         report["A run"] = [_spark()]
+    if arguments.master and not _missing(report):
+        conf = dict(arguments.conf)
+        report["The cluster"] = list(
+            cluster_checks.cluster(arguments.master, shared=arguments.shared, conf=conf)
+        )
     console = Console()
     for title, part in report.items():
         if console.is_terminal:

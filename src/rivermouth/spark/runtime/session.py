@@ -64,6 +64,23 @@ def local_session(
         return builder.getOrCreate()
 
 
+def cluster_session(
+    master: str, *, name: str = "rivermouth", conf: Mapping[str, str] | None = None
+) -> SparkSession:
+    """A session on a cluster, with the settings of this host's Spark and those of `conf`.
+
+    ``sc://HOST:PORT`` is a server of Spark Connect, anything else a master's URL. Workers run the
+    Python that PYSPARK_PYTHON or ``spark.pyspark.python`` names, or one as this.
+    """
+    builder = SparkSession.builder.appName(name)
+    for key, value in dict(conf or {}).items():
+        builder = builder.config(key, value)
+    if master.startswith("sc://"):
+        return builder.remote(master).getOrCreate()
+    with launch_environment(python=os.environ.get("PYSPARK_PYTHON", sys.executable)):
+        return builder.master(master).getOrCreate()
+
+
 def settings(*, cores: int, memory: str) -> dict[str, str]:
     """The Spark settings of a session of ours, without its master."""
     folder = tempfile.mkdtemp(prefix="rivermouth-spark-")
@@ -89,13 +106,13 @@ def settings(*, cores: int, memory: str) -> dict[str, str]:
 
 
 @contextmanager
-def launch_environment() -> Iterator[None]:
+def launch_environment(python: str = sys.executable) -> Iterator[None]:
     """What a JVM that is launched in this block needs of the environment.
 
     PYSPARK_PYTHON stays set: contexts made later start their workers by it. JAVA_HOME is put
     back, as programs that this process starts may want the real one.
     """
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYSPARK_PYTHON"] = python
     before = os.environ.get("JAVA_HOME")
     os.environ["JAVA_HOME"] = str(launch_home(find_java()))
     try:

@@ -189,8 +189,8 @@ def test_late_and_rejected_positions_are_counted_and_given_on_request(spark, tmp
     events = found.where("kind = 'row'").select("event", "at").orderBy("at").collect()
     assert [(row.event, row.at.minute) for row in events] == [("enter", 1), ("exit", 2)]
     aside = sorted(rm.rejected(found).collect(), key=lambda row: row.at)
-    assert [(row.kind, row.at.minute, row.x) for row in aside] == [
-        ("late", 10, 2.0), ("rejected", 31, None),
+    assert [(row.kind, row.at.minute, row.x, row.reason) for row in aside] == [
+        ("late", 10, 2.0, None), ("rejected", 31, None, "invalid_geometry"),
     ]  # fmt: skip
     numbers = rm.metrics(query)["operators"]["fence_events"]
     assert (numbers["rows_in"], numbers["rows_out"], numbers["late"]) == (7, 2, 1)

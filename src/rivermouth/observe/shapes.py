@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 import shapely
 
 from rivermouth.kernels.arrays import Shapes
+from rivermouth.kernels.fences.sketch import label
 from rivermouth.kernels.spatial.geometry import from_wkb, from_xy
 from rivermouth.spark.engines import stateless
 from rivermouth.spec.conditions import named
@@ -27,13 +27,13 @@ def of_operator(observed_as: str) -> dict[str, Any] | None:
     if join is None or join.spatial is None:
         return None
     places = named(join.spatial.right)
-    label = _label_column(join.source.schema(), [old for _, old in join.columns])
-    names = [*places, *([label] if label else [])]
-    rows = join.source.read(list(dict.fromkeys(names)))
+    rows = join.source.read(list(dict.fromkeys([*places, *join.label_columns])))
     columns = [rows.column(name).combine_chunks() for name in places]
     shapes = (from_xy(*columns) if len(places) == 2 else from_wkb(columns[0])).shapes
-    labels = [None] * len(shapes) if label is None else rows.column(label).to_pylist()
-    return {"operator": observed_as, **outlines(shapes, labels)}
+    values = [rows.column(name).to_pylist() for name in join.label_columns]
+    named_rows = zip(*values, strict=True) if values else [()] * len(shapes)
+    texts = [label(row) or None for row in named_rows]
+    return {"operator": observed_as, **outlines(shapes, texts)}
 
 
 def outlines(shapes: Shapes, labels: list[Any]) -> dict[str, Any]:
@@ -81,13 +81,3 @@ def _steps(xy: npt.NDArray[np.float64], west: float, south: float, step: float) 
         xy = xy[:-1]
     steps = ((xy - (west, south)) / step).round().astype(int)
     return [int(number) for number in steps.ravel()]
-
-
-def _label_column(table: pa.Schema, brought: list[str]) -> str | None:
-    """What a reader would call a row by: the first text among the columns brought, or at all."""
-    texts = [field.name for field in table if _is_text(field.type)]
-    return next((name for name in (*brought, *texts) if name in texts), None)
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))

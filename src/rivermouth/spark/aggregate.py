@@ -113,8 +113,9 @@ def aggregate(
 def rejected(frame: DataFrame) -> DataFrame:
     """The records that are not in a result, or not in all of it: those of ``late="rows"``.
 
-    Of `aggregate`, `fence_events` and `trips`: ``kind`` ("late", "future" or "rejected") and the
-    record's own columns. Of `join_window` and `join_interval`: the rows of these kinds.
+    Of `aggregate`, `fence_events` and `trips`: ``kind`` ("late", "future" or "rejected"), the
+    record's own columns, and last ``reason``, unless the record has a column of that name. Of
+    `join_window` and `join_interval`: the rows of these kinds.
     """
     if names.KIND not in frame.columns:
         raise ColumnError(
@@ -125,7 +126,9 @@ def rejected(frame: DataFrame) -> DataFrame:
         )
     rows = frame.where(F.col(names.KIND).isin(LATE, FUTURE, REJECTED))
     if {names.RECORD, names.REASON} <= set(frame.columns):
-        return rows.select(names.KIND, f"{names.RECORD}.*")
+        own = frame.select(f"{names.RECORD}.*").columns
+        reason = [] if names.REASON in own else [names.REASON]
+        return rows.select(names.KIND, f"{names.RECORD}.*", *reason)
     return rows
 
 

@@ -255,9 +255,9 @@ class _Job:
         return self.spec.source
 
     @property
-    def columns(self) -> list[tuple[str, str]]:
-        """The fences' columns: (name in the result, name in the table)."""
-        return [(new, old) for new, (_, old, _) in zip(self.query.fences, self.fences, strict=True)]
+    def label_columns(self) -> list[str]:
+        """The table's columns that tell fences apart: what a map calls them by."""
+        return [old for _, old, _ in self.fences]
 
     @property
     def key_columns(self) -> list[str]:

@@ -39,10 +39,10 @@ def test_the_newest_of_several_tables_are_kept_in_order():
     made.add(events([], rank=pa.array([], pa.int64()), zone=pa.array([], pa.string())))
     made.add(events([25], rank=[1], zone=["a"]))
     report = made.report()
-    assert report["per_fence"] == {"b": 20, "a": 2, "None": 1}
+    assert report["per_fence"] == {"1, b": 20, "1, a": 2, "2": 1}
     assert [event["at"] for event in report["newest"]] == [29, 28, 27, 26, 25, 25, 24, 23]
     assert len(report["newest"]) == NEWEST
-    first = {"at": 29.0, "object": "7", "event": "enter", "fence": "b", "x": 29.0, "y": 0.5}
+    first = {"at": 29.0, "object": "7", "event": "enter", "fence": "1, b", "x": 29.0, "y": 0.5}
     assert report["newest"][0] == first
 
 
@@ -51,7 +51,7 @@ def test_the_newest_of_several_tables_are_kept_in_order():
     [({}, ""), ({"rank": [4]}, "4"), ({"code": [b"\xff"]}, "b'\\xff'")],
     ids=["none", "number", "bytes"],
 )
-def test_fences_without_a_text_have_a_label(fences, label):
+def test_fences_of_any_columns_have_a_label(fences, label):
     made = sketch(*fences)
     made.add(events([1], **fences))
     assert made.report()["per_fence"] == {label: 1}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +18,17 @@ from rivermouth.spec.conditions import Geometry
 NEWEST = 8
 #: of how many fences events are counted in a bucket and a micro-batch: nobody looks at more
 MOST_FENCES = 1_000
+
+
+def label(fence: Iterable[object]) -> str:
+    """A fence's columns as one text, as in ``oslo, 2``.
+
+    Examples
+    --------
+    >>> label(["oslo", 2, None])
+    'oslo, 2'
+    """
+    return ", ".join(str(value) for value in fence if value is not None)
 
 
 class EventSketch:
@@ -50,15 +62,10 @@ class EventSketch:
         return {"per_fence": dict(self._per_fence.most_common(MOST_FENCES)), "newest": self._newest}
 
     def _labels(self, events: pa.Table) -> pa.Array:
-        """What a reader would call each event's fence: the first text among its columns."""
-        columns = [events.column(name).combine_chunks() for name in self._query.fences]
-        if not columns:
-            return pa.repeat("", events.num_rows)
-        texts = (column for column in columns if pa.types.is_string(column.type))
-        column = next(texts, None)
-        if column is None:
-            return pa.array(map(str, columns[0].to_pylist()), pa.string())
-        return pc.fill_null(column, "None")
+        """What a reader would call each event's fence: its columns, as `label` writes them."""
+        columns = [events.column(name).to_pylist() for name in self._query.fences]
+        rows = zip(*columns, strict=True) if columns else [()] * events.num_rows
+        return pa.array(map(label, rows), pa.string())
 
     def _shown(self, events: pa.Table, labels: pa.Array) -> list[dict[str, Any]]:
         trajectory = self._query.trajectory

@@ -85,6 +85,12 @@ class Join:
         return combine(self.keys, self.range if self.spatial is None else self.spatial)
 
     @property
+    def label_columns(self) -> list[str]:
+        """What a map calls a row by: the first text among the columns brought, or at all."""
+        texts = [field.name for field in self.table if _is_text(field.type)]
+        return [name for name in (*(old for _, old in self.columns), *texts) if name in texts][:1]
+
+    @property
     def left_columns(self) -> tuple[str, ...]:
         """The events' columns that the condition names."""
         keys = (left for left, _ in key_pairs(self.keys))
@@ -136,6 +142,10 @@ class Join:
     def output(self) -> t.StructType:
         """The schema of the result, before its columns have their final `names`."""
         return t.StructType([*self.events.fields, *self.added])
+
+
+def _is_text(dtype: pa.DataType) -> bool:
+    return bool(pa.types.is_string(dtype) or pa.types.is_large_string(dtype))
 
 
 def check(

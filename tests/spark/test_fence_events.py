@@ -197,6 +197,9 @@ def test_late_and_rejected_positions_are_counted_and_given_on_request(spark, tmp
     assert numbers["rejected"] == {"invalid_geometry": 1}
     assert numbers["counts"]["enter"] == 1
     assert numbers["state"] == {"positions": 1, "objects": 2}
+    assert numbers["table"]["rows"] == len(SHAPES)
+    assert numbers["table"]["refresh_seconds"] is None
+    assert 0 <= numbers["table"]["age_seconds"] < 600
 
 
 def test_a_refreshed_table_is_followed(spark, tmp_path):

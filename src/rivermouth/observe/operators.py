@@ -26,7 +26,7 @@ Record = dict[str, Any]
 
 #: counts that every operator has an entry for
 COUNTS = ("rows_in", "rows_out", "matched", "late", "future")
-_OWN = frozenset({"bucket", "counts", "state", "watermark", "seconds", "events"})
+_OWN = frozenset({"bucket", "counts", "state", "watermark", "seconds", "events", "tables"})
 _NEWEST = 40  # events that are listed
 _QUIET = 100  # batches after which a worker that was not heard of is taken to be gone
 
@@ -53,7 +53,9 @@ def record(tasks: Sequence[Report]) -> Record:
         "rejected": _summed(report.get("rejected", {}) for report in (*plain, *buckets)),
         "seconds": sum(timed) if timed else None,
         "loads": _loads(plain, buckets),
-        "table": _table(plain),
+        "table": _table(
+            [*plain, *({"table": one} for b in buckets for one in b.get("tables", ()))]
+        ),
         "cache": _cache(plain),
         "sketch": _sketch(plain),
         "events": _events([bucket["events"] for bucket in buckets if bucket.get("events")]),

@@ -25,6 +25,7 @@ from rivermouth.spec.conditions import Condition, Keys, Spatial, is_on_sphere, k
 from rivermouth.spec.durations import Duration
 from rivermouth.spec.identity import identity
 from rivermouth.tables.cache.snapshot import Snapshot, SnapshotSpec
+from rivermouth.tables.cache.snapshot_store import Version
 from rivermouth.tables.shared_folder import SharedFolder
 from rivermouth.tables.source import Source
 from rivermouth.tables.worker_cache import WorkerCache
@@ -266,12 +267,14 @@ class _Job:
 
     def router(self) -> PositionRouter:
         """A task's router: it meets one version of the table."""
-        table, trajectory = self.table(), self.query.trajectory
+        version, trajectory = self.version(), self.query.trajectory
+        table = self.table(version)
         left = list(dict.fromkeys([*named(self.spatial.left), *self.key_columns]))
         return PositionRouter(
             trajectory.by, trajectory.time, self.spatial.left, self.schema, self.count,
             self.max_future, srid=self.srid, on_sphere=is_on_sphere(self.spatial),
             enrich=lambda batch: table.locate(batch, left), only=self.only,
+            note={"table": version.report(self.cache.refresh)},
         )  # fmt: skip
 
     def processor(self, bucket: int) -> TrajectoryProcessor:
@@ -283,10 +286,14 @@ class _Job:
         """What makes events of positions, for one micro-batch."""
         return FenceFold(self.query, self.spatial.left, self.key_columns, self.table)
 
-    def table(self) -> FenceTable:
-        """The newest version of the table; a worker keeps it open."""
+    def version(self) -> Version:
+        """The version of the table that this micro-batch joins."""
         folder = self.folder.seen(where=WHERE)
-        version = Snapshot(self.spec, self.cache, folder, batch=micro_batch()).open()
+        return Snapshot(self.spec, self.cache, folder, batch=micro_batch()).open()
+
+    def table(self, version: Version | None = None) -> FenceTable:
+        """A version of the table, None for that of this micro-batch; a worker keeps it open."""
+        version = self.version() if version is None else version
 
         def make() -> FenceTable:
             columns = version.columns
@@ -296,6 +303,7 @@ class _Job:
                 self.keys, self.spatial, columns, pa.table(fences), matcher, version.number
             )
 
+        folder = self.folder.seen(where=WHERE)
         return _tables.get((self.spec.digest, folder), make, version=version.number)
 
 

@@ -228,6 +228,7 @@ class TrajectoryProcessor:
         changes = (INSERT, UPDATE, DELETE) if early is not None else ()
         self._changes = Counter({f"{change}s": 0 for change in changes})
         self._gauges: dict[str, Any] = {}
+        self._notes: tuple[dict[str, Any], ...] = ()
 
     def process(
         self, store: MutableMapping[str, bytes], arrivals: Arrivals, cache: dict[str, Any]
@@ -235,6 +236,7 @@ class TrajectoryProcessor:
         """Process what has arrived and emit results."""
         state: BucketState = cache.pop(_CACHED, None) or self._restored(store)
         state.attach(store)
+        self._notes = arrivals.notes
         yield from self._rejected(arrivals)
         moved = [self._query.positions.empty_table()]
         if arrivals.sides[0]:
@@ -262,6 +264,7 @@ class TrajectoryProcessor:
             "counts": {**self._counts, **self._fold.counts(), **self._changes},
             "rejected": dict(self._reasons),
             "events": self._fold.sketch(),
+            "tables": [note["table"] for note in self._notes],
             **self._gauges,
         }
 

@@ -50,6 +50,8 @@ class PositionRouter:
         What is sent instead of the positions themselves, where it is not they.
     only
         A column that says which positions are sent; others count for the watermark. None: all.
+    note
+        What the buckets are told of the task, for the metrics; None for nothing.
     """
 
     def __init__(
@@ -66,15 +68,16 @@ class PositionRouter:
         only_points: bool = False,
         enrich: Enrich | None = None,
         only: str | None = None,
+        note: dict[str, Any] | None = None,
     ) -> None:
         self._by, self._time, self._place, self._schema = by, time, place, schema
         self._count, self._max_future, self._enrich = count, max_future, enrich
-        self._only = only
+        self._only, self._note = only, note
         self._srid, self._on_sphere, self._only_points = srid, on_sphere, only_points
 
     def note(self) -> dict[str, Any] | None:
-        """Buckets need to know nothing of a task."""
-        return None
+        """What the buckets are told of the task."""
+        return self._note
 
     def route(self, batch: pa.RecordBatch, now: int) -> Routed:
         """The positions with their buckets, and those that are rejected."""

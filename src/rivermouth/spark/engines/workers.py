@@ -150,14 +150,7 @@ class _FullStep(_Step):
 
     def report(self) -> dict[str, Any]:
         """What was seen, how old and large the table was, and what a map shows of it."""
-        table = {
-            "rows": self._version.rows.num_rows,
-            "version": self._version.number,
-            "age_seconds": time.time() - self._version.loaded,
-            "load_seconds": self._version.seconds,
-            "refresh_seconds": self._refresh,
-            "index": self._version.index.kind,
-        }
+        table = self._version.report(self._refresh)
         sketch = {} if self._sketch is None else {"sketch": self._sketch.report()}
         return {**vars(self._counts), "table": table, **sketch}
 

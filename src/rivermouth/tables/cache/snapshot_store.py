@@ -22,6 +22,7 @@ import hashlib
 import json
 import os
 import shutil
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -70,6 +71,17 @@ class Version:
     seconds: float
     rows: pa.Table
     index: matching.Index
+
+    def report(self, refresh: float | None) -> dict[str, Any]:
+        """What the metrics say of it; `refresh` is how often it should be read, in seconds."""
+        return {
+            "rows": self.rows.num_rows,
+            "version": self.number,
+            "age_seconds": time.time() - self.loaded,
+            "load_seconds": self.seconds,
+            "refresh_seconds": refresh,
+            "index": self.index.kind,
+        }
 
     @property
     def columns(self) -> dict[str, pa.Array]:

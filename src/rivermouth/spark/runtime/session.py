@@ -106,13 +106,15 @@ def settings(*, cores: int, memory: str) -> dict[str, str]:
 
 
 @contextmanager
-def launch_environment(python: str = sys.executable) -> Iterator[None]:
+def launch_environment(python: str | None = None) -> Iterator[None]:
     """What a JVM that is launched in this block needs of the environment.
+
+    `python` is what workers run; None: what runs this process.
 
     PYSPARK_PYTHON stays set: contexts made later start their workers by it. JAVA_HOME is put
     back, as programs that this process starts may want the real one.
     """
-    os.environ["PYSPARK_PYTHON"] = python
+    os.environ["PYSPARK_PYTHON"] = python or sys.executable
     before = os.environ.get("JAVA_HOME")
     os.environ["JAVA_HOME"] = str(launch_home(find_java()))
     try:

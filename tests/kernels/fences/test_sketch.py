@@ -46,6 +46,16 @@ def test_the_newest_of_several_tables_are_kept_in_order():
     assert report["newest"][0] == first
 
 
+def test_a_position_that_cannot_be_drawn_fails_nothing():
+    made = sketch("zone")
+    drawn = events([1, 2], zone=["a", "a"])
+    made.add(drawn.set_column(2, "x", pa.array([None, 2.0])))
+    made.add(drawn.set_column(2, "x", pa.array([float("nan"), 2.0])))
+    report = made.report()
+    assert report["per_fence"] == {"a": 4}
+    assert all(event["x"] == 2.0 for event in report["newest"])
+
+
 @pytest.mark.parametrize(
     ("fences", "label"),
     [({}, ""), ({"rank": [4]}, "4"), ({"code": [b"\xff"]}, "b'\\xff'")],

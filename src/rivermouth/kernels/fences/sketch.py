@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from math import isfinite
 from typing import Any
 
 import pyarrow as pa
@@ -74,6 +75,8 @@ class EventSketch:
         times = events.column(trajectory.time).cast(pa.int64()).to_pylist()
         kinds = events.column(names.EVENT).to_pylist()
         points = points_of(self._place, place)
+        if len(points) != events.num_rows:  # a position that has no point: no map, but no failure
+            return []
         rows = zip(times, objects, kinds, labels.to_pylist(), points, strict=True)
         return [
             {
@@ -85,4 +88,5 @@ class EventSketch:
                 "y": y,
             }
             for at, who, kind, fence, (x, y) in rows
+            if isfinite(x) and isfinite(y)
         ]

@@ -35,6 +35,22 @@ def test_late_rows_and_thin_windows() -> None:
     ]
 
 
+def promised(**gauges: float) -> list[str]:
+    means = {name: {"min": 0.0, "mean": value, "max": 1.0} for name, value in gauges.items()}
+    return of("aggregate", counts={"rows_in": 1000}, gauges=means)
+
+
+def test_a_promise_that_was_missed_and_one_that_cannot_be_kept_yet() -> None:
+    kept = {"missed_share": 0.06, "missed_low": 0.04, "missed_promised": 0.05}
+    assert promised(**kept, windows_to_learn=0) == []
+    assert promised(**kept | {"missed_share": 0.081, "missed_low": 0.051}) == [
+        "aggregate: 8.1 % of the early results missed eps, 5 % are promised"
+    ]
+    assert promised(missed_share=0.0, missed_promised=0.05, windows_to_learn=60) == [
+        "aggregate: too few windows have settled for the promise: about 60 more are needed"
+    ]
+
+
 def test_future_rows() -> None:
     assert of("join_interval", counts={"rows_in": 9, "future": 2}) == [
         "join_interval: 2 rows lie in the future"

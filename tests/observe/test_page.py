@@ -182,10 +182,15 @@ def test_operators_and_times_are_chosen(page: Page, server: Server, tmp_path: Pa
     page.wait("document.querySelector('#chart-coverage') !== null")
     assert charts() == [
         *("chart-outcome", "chart-trouble", "chart-skew"),
-        *("chart-coverage", "chart-slack", "chart-held"),
+        *("chart-coverage", "chart-promise", "chart-slack", "chart-held"),
     ]
     said = page.run("document.querySelector('#chart-coverage canvas').getAttribute('aria-label')")
     assert said == "Coverage of early results; newest: coverage 94.0 %, required 97.0 %"
+    said = page.run("document.querySelector('#chart-promise canvas').getAttribute('aria-label')")
+    assert said == (
+        "Early results that missed eps, so far; newest: missed 3.0 %, upper bound (95 %) 4.5 %, "
+        "promised 5.0 %"
+    )
     assert number(page, "gauges.slack.mean") == "940 ms"
     page.run(
         "(() => { const s = document.querySelector('#operator'); s.value = 'join_table.drivers';"

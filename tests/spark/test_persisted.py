@@ -163,15 +163,14 @@ def aggregate_max_delay(spark: SparkSession, folder: Path) -> Result:
     return drained(rm.aggregate(events, summary, slack=rm.max_delay(), late="count"), folder)
 
 
-def _quality(spark: SparkSession, folder: Path, by: str | tuple[()], calibrate: bool) -> Result:
+def _quality(spark: SparkSession, folder: Path, by: str | tuple[()], controller: Any) -> Result:
     summary = rm.summary(
         by=by, time="at", window=rm.sliding("4 seconds", every="2 seconds"),
         cars=rm.sum("cars"), mean=rm.mean("speed"), std=rm.std("speed"),
         p90=rm.quantile("speed", 0.9),
     )  # fmt: skip
     slack = rm.quality(
-        eps=0.2, delta=0.2, absolute=False, calibrate=calibrate, gains=(0.2, 4.0),
-        memory="10 minutes",
+        eps=0.2, delta=0.2, absolute=False, controller=controller, memory="10 minutes"
     )  # fmt: skip
     events = stream(spark, folder / "events", CARS)
     return drained(rm.aggregate(events, summary, slack=slack, late="rows", buckets=2), folder)
@@ -179,12 +178,12 @@ def _quality(spark: SparkSession, folder: Path, by: str | tuple[()], calibrate: 
 
 def aggregate_quality(spark: SparkSession, folder: Path) -> Result:
     """The controller of K and the learned shape of the windows."""
-    return _quality(spark, folder, "city", calibrate=False)
+    return _quality(spark, folder, "city", "pd")
 
 
 def aggregate_calibrated(spark: SparkSession, folder: Path) -> Result:
     """The waits that windows needed, and the arrivals from which they are computed."""
-    return _quality(spark, folder, (), calibrate=True)
+    return _quality(spark, folder, (), "learned")
 
 
 def idle_query(spark: SparkSession, folder: Path, idle: str) -> tuple[Any, Callable[[], Rows]]:
@@ -493,6 +492,10 @@ CASES: tuple[Case, ...] = (
 #: Snapshots and routing rules were named by ``repr()``. They are caches: what an earlier version
 #: left is not found, and they are made anew.
 ANEW = (full_places, full_keys, full_ranges, full_buckets, hotspots)
+#: cases with a GEOMETRY column
+SPATIAL = (join_interval_shapes, published)
+#: K is learned in another way: with the first version's state it is learned anew
+RELEARNED = {aggregate_calibrated: ("coverage", "slack")}
 #: what cannot be read, and the error that says what to do
 REFUSED = {
     history: r"a history in format 2; this version reads format 4\. Read it with the version"
@@ -500,7 +503,13 @@ REFUSED = {
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, id=case.__name__, marks=[pytest.mark.since("4.2")] * (case in SPATIAL))
+        for case in CASES
+    ],
+)
 def test_what_an_earlier_version_wrote_is_read(case: Case, spark: SparkSession) -> None:
     folder = ROOT / case.__name__
     known = json.loads((FIXTURES / f"{case.__name__}.json").read_text())
@@ -516,4 +525,9 @@ def test_what_an_earlier_version_wrote_is_read(case: Case, spark: SparkSession) 
     expected = known["anew" if case in ANEW else "expected"]
     assert found.keys() == expected.keys()
     for part in expected:
-        assert_same_rows(found[part], expected[part])
+        assert_same_rows(
+            *(
+                [{k: v for k, v in row.items() if k not in RELEARNED.get(case, ())} for row in rows]
+                for rows in (found[part], expected[part])
+            )
+        )

@@ -23,6 +23,9 @@ WRITTEN = {
     '{"nearest":["a","b",2,"planar",null]}': rm.nearest("a", "b", k=2),
     '{"asof":["ts","since"]}': rm.asof("ts", "since"),
     '{"all":[{"keys":[[["c","c"]]]},{"asof":["ts","since"]}]}': rm.asof("ts", "since", by="c"),
+    '{"preference":[[["fare","max"]],["taxi"],3]}': rm.top(3, by="fare", columns="taxi"),
+    '{"preference":[[["a","min"]],["a"],null]}': rm.skyline({"a": "min"}),
+    '{"session":[{"us":60000000}]}': rm.session("1 minute"),
     '{"us":300000000}': dt.timedelta(minutes=5),
     '{"decimal":"1.50"}': Decimal("1.50"),
     '{"summary":[["road"],"at",{"window":[{"us":3600000000},{"us":60000000}]},'
@@ -57,6 +60,13 @@ def test_an_aggregate_of_ones_own_is_known_by_its_repr():
     made = rm.summary(time="at", window=rm.tumbling("1 hour"), mine=Mine())
     assert ("mine", Described("udaf", ("Mine(v)",))) in describe(made).parts[-1]
     assert text_v1(made).endswith("aggregates=(('mine', Mine(v)),))")
+
+
+def test_what_the_first_version_did_not_have_has_texts_that_it_never_wrote():
+    new = rm.summary(time="at", window=rm.session("1 hour"), best=rm.top(1, by="v"))
+    assert "session(datetime.timedelta(seconds=3600),)" in text_v1(new)
+    assert "('best', preference((('v', 'max'),), ('v',), 1))" in text_v1(new)
+    assert summary_v1(new) == str(new)
 
 
 def test_the_first_version_is_remembered_word_for_word():

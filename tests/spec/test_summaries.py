@@ -75,7 +75,7 @@ def test_an_aggregate_names_its_column():
 
 def test_slack_is_a_length_a_promise_or_the_largest_delay():
     assert rm.fixed("3 seconds") == Fixed(dt.timedelta(seconds=3)) == rm.fixed("3000 milliseconds")
-    assert rm.quality() == rm.quality(eps=0.05, delta=0.05, gains=(0.2, 4))
+    assert rm.quality() == rm.quality(eps=0.05, delta=0.05, controller="learned")
     assert check_slack("aggregate", rm.max_delay()) == rm.max_delay()
 
 
@@ -86,7 +86,10 @@ def test_slack_is_a_length_a_promise_or_the_largest_delay():
         (lambda: rm.quality(eps=2), r"^quality: eps is 2\. "),
         (lambda: rm.quality(eps=-1, absolute=True), "Give a number above 0"),
         (lambda: rm.quality(delta=1.0), r"^quality: delta is 1\.0\. "),
-        (lambda: rm.quality(gains=(1,)), r"^quality: gains is \(1,\)"),
+        (
+            lambda: rm.quality(controller="pid"),
+            r"^quality: controller is 'pid'; there are \['learned', 'pd'\]\. Leave it out, or name",
+        ),
         (lambda: rm.quality(memory="0 seconds"), "is not positive"),
         (lambda: rm.fixed("-1 second"), r"^fixed: '-1 second' is negative"),
         (lambda: check_slack("aggregate", "3 seconds"), r"^aggregate: slack='3 seconds' is not a"),

@@ -68,6 +68,10 @@ def earned(rows: int, late: int) -> dict[str, Any]:
             "settled_coverage": even,
             "required_coverage": dict.fromkeys(even, 0.97),
             "slack": even,
+            "missed_share": dict.fromkeys(even, 0.03),
+            "missed_low": dict.fromkeys(even, 0.02),
+            "missed_high": dict.fromkeys(even, 0.045),
+            "missed_promised": dict.fromkeys(even, 0.05),
         },
     )
 

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from typing import Any
 
 import pyarrow.parquet as pq
 
@@ -61,11 +62,34 @@ def committed_batches(folder: pathlib.Path) -> int:
     return sum(1 for file in found if file.name.isdigit())
 
 
+def files_by_batch(checkpoint: pathlib.Path) -> list[list[str]]:
+    """The names of the files that each micro-batch of a query over one folder of files read.
+
+    A query that is killed between the file source's log and its own reads the file that the first
+    one names together with the next: ``maxFilesPerTrigger`` does not bound what runs again.
+    """
+    names: dict[int, list[str]] = {}
+    for entry in _log_entries(checkpoint / "sources" / "0"):
+        name = entry["path"].rpartition("/")[2]
+        if name not in (known := names.setdefault(entry["batchId"], [])):
+            known.append(name)  # a compacted log repeats what it compacts
+    found, begin = [], 0
+    numbered = [file for file in (checkpoint / "offsets").iterdir() if file.name.isdigit()]
+    for file in sorted(numbered, key=lambda file: int(file.name)):
+        end = json.loads(file.read_text().splitlines()[-1])["logOffset"] + 1
+        found.append([name for number in range(begin, end) for name in names.get(number, ())])
+        begin = end
+    return found
+
+
 def output(sink: pathlib.Path) -> list[dict[str, object]]:
     """What a reader of a Parquet file sink sees: the rows of the files that its log names."""
-    names = set()
-    for file in (sink / "_spark_metadata").iterdir():
-        if file.name[0] != ".":
-            lines = file.read_text().splitlines()[1:]
-            names |= {json.loads(line)["path"].removeprefix("file://") for line in lines}
+    entries = _log_entries(sink / "_spark_metadata")
+    names = {entry["path"].removeprefix("file://") for entry in entries}
     return pq.read_table(sorted(names)).to_pylist()
+
+
+def _log_entries(log: pathlib.Path) -> list[dict[str, Any]]:
+    """What a metadata log of Spark's says, compacted or not: a version, then an entry a line."""
+    files = (file for file in log.iterdir() if file.name[0] != ".")
+    return [json.loads(line) for file in files for line in file.read_text().splitlines()[1:]]

@@ -38,6 +38,7 @@ def test_values_and_types_survive(spark):
     assert testing.rows(stream) == testing.rows(frame)
 
 
+@pytest.mark.since("4.2")  # GEOMETRY
 def test_geometry_survives_with_one_srid_and_with_many(spark):
     frame = testing.frame(
         spark,

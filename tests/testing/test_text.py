@@ -41,6 +41,7 @@ def test_types_are_spark_types(spark):
     ]
 
 
+@pytest.mark.since("4.2")  # GEOMETRY
 def test_geometry_is_wkb_and_with_an_srid_sparks_own(spark):
     frame = testing.frame(
         spark,
@@ -76,6 +77,7 @@ def test_arrival_may_be_a_time():
     assert rows == [["b"], ["a"]]
 
 
+@pytest.mark.since("4.2")  # GEOMETRY
 def test_heads_alone_make_an_empty_frame(spark):
     frame = testing.frame(spark, "id int | spot geometry(4326)")
     assert testing.rows(frame) == []

@@ -1,4 +1,4 @@
-"""The arrays that kernels take and give, a counting sort of small numbers, and runs of numbers."""
+"""The arrays that kernels take and give; a counting sort, runs of numbers, and sets of rows."""
 
 from __future__ import annotations
 
@@ -36,6 +36,30 @@ def stable_order(values: npt.NDArray[np.integer], bound: int) -> tuple[Ints, Int
         order[at[values[k]]] = k
         at[values[k]] += 1
     return order, start
+
+
+def packed_bits(flags: Bools) -> Bytes:
+    """A set of rows as one bit a row, so that it can be kept and mapped.
+
+    Examples
+    --------
+    >>> bits = packed_bits(np.array([True, False, True]))
+    >>> has_bit(bits, np.array([0, 1, 2]))
+    array([ True, False,  True])
+    """
+    return np.packbits(flags, bitorder="little")
+
+
+def has_bit(bits: Bytes, rows: npt.NDArray[np.integer]) -> Bools:
+    """Whether each of these rows is in a set that `packed_bits` made."""
+    return np.asarray((bits[rows >> 3] >> (rows & 7).astype(np.uint8)) & 1, dtype=bool)
+
+
+def with_bits(bits: Bytes, rows: npt.NDArray[np.integer]) -> Bytes:
+    """The set with these rows, too."""
+    more = np.array(bits)
+    np.bitwise_or.at(more, rows >> 3, (1 << (rows & 7)).astype(np.uint8))
+    return more
 
 
 def ranges(first: Ints, end: Ints) -> tuple[Ints, Ints]:

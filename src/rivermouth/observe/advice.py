@@ -91,10 +91,22 @@ def _of_operator(name: str, operator: Metrics) -> Iterator[_Found]:
     coverage, required = (
         gauges.get(of, {}).get("mean") for of in ("settled_coverage", "required_coverage")
     )
+    yield from _of_promise({name: of["mean"] for name, of in gauges.items()})
     if coverage and required and coverage < required - 0.02:
         what = f"windows close with {100 * coverage:.1f} % of their rows"
         todo = "The buffer K is growing; if it lasts, delays have changed for good."
         yield "notice", f"{what}, {100 * required:.1f} % are required", todo
+
+
+def _of_promise(means: Metrics) -> Iterator[_Found]:
+    if (left := means.get("windows_to_learn")) is not None and left > 0:
+        what = f"too few windows have settled for the promise: about {left:,.0f} more are needed"
+        yield "notice", what, "Until then windows wait for the largest delay seen."
+    low, promised = means.get("missed_low"), means.get("missed_promised")
+    if low is not None and promised is not None and low > promised:
+        what = f"{100 * means['missed_share']:.1f} % of the early results missed eps"
+        todo = "Delays have grown, or links were down for longer than before; K follows."
+        yield "warning", f"{what}, {100 * promised:g} % are promised", todo
 
 
 def _of_table(table: Metrics, cache: Metrics) -> Iterator[_Found]:

@@ -89,7 +89,9 @@ class Recorder:
             if history in self._histories:
                 self.look()
                 self._histories.remove(history)
-                history.writer.end(self._failure if self._query is None else _failure(self._query))
+                history.writer.end(
+                    self._failure if self._query is None else failure_of(self._query)
+                )
 
     def _start(self) -> None:
         self.is_running = True
@@ -109,7 +111,7 @@ class Recorder:
             failure = f"Spark no longer answers ({type(error).__name__})"
         with self.lock:
             if self._query is not None:
-                self._failure, self._query = failure or _failure(self._query), None
+                self._failure, self._query = failure or failure_of(self._query), None
             for history in self._histories:
                 history.writer.end(self._failure)
             self._histories.clear()
@@ -160,7 +162,7 @@ class HistoryFile:
         self.writer.alive()
 
 
-def _failure(query: StreamingQuery) -> str | None:
+def failure_of(query: StreamingQuery) -> str | None:
     """Why the query failed, in short and without passwords."""
     failure = query.exception()
     if failure is None:

@@ -10,17 +10,19 @@ from pyspark.sql import functions as F  # noqa: N812  (as everybody writes it)
 from pyspark.sql import types as t
 
 from rivermouth.errors import ColumnError, DefinitionError, missing_column
-from rivermouth.kernels.aggregation.plan import AggPlan
 from rivermouth.kernels.aggregation.processor import FUTURE, LATE, REJECTED, AggregateProcessor
-from rivermouth.kernels.aggregation.routing import AggregateRouter
+from rivermouth.kernels.aggregation.routing import AggregateRouter, PartialsRouter
+from rivermouth.kernels.aggregation.session_processor import processor_of
+from rivermouth.kernels.aggregation.sessions import plan_of
 from rivermouth.kernels.aggregation.state import FORMAT
 from rivermouth.spark import types
 from rivermouth.spark.engines.stateful import Input, Operator, bucket_count, future_limit, run
 from rivermouth.spec import summaries as names
 from rivermouth.spec.durations import Duration, positive_seconds
 from rivermouth.spec.identity import identity, text_v1
-from rivermouth.spec.slack import Quality, Slack, check_slack, quality
+from rivermouth.spec.slack import Quality, Slack, check_slack, max_delay, quality
 from rivermouth.spec.summaries import Summary
+from rivermouth.spec.windows import Session
 
 Late = Literal["rows", "count"]
 
@@ -44,6 +46,10 @@ def aggregate(
     those that are open. Late records are counted, and are rows on request, so that `correct` can
     correct the windows that had closed. The results of a batch frame are exact.
 
+    Records of a micro-batch that follow each other by less than a session's gap are judged
+    together: they are late if they reach into a session that has closed, or if theirs would have
+    closed, and count in none then.
+
     Parameters
     ----------
     events
@@ -52,7 +58,8 @@ def aggregate(
         What to compute: ``rm.summary(...)``.
     slack
         How long windows wait for late records: ``rm.quality(eps=, delta=)`` (the default),
-        ``rm.fixed("3 seconds")`` or ``rm.max_delay()``.
+        ``rm.fixed("3 seconds")`` or ``rm.max_delay()`` (the default of sessions, for which no
+        quality can be promised).
     late
         "count": records that are late, too far in the future or without a time are counted in the
         query's metrics. "rows": they are also rows of the result, marked by a first column
@@ -84,13 +91,25 @@ def aggregate(
         With ``late="rows"`` also ``kind`` ("row", "late", "future", "rejected"), ``record`` (the
         whole record of a row of another kind than "row") and ``reason`` (why it was rejected).
     """
-    slack = quality() if slack is None else check_slack(WHERE, slack)
+    return aggregated(
+        events, summary, slack=slack, late=late,
+        max_future=max_future, idle_timeout=idle_timeout, buckets=buckets,
+    )  # fmt: skip
+
+
+def aggregated(
+    events: DataFrame, summary: Summary, *, slack: Slack | None, late: Late, max_future: Duration,
+    idle_timeout: Duration | None, buckets: int | None, partials: bool = False,
+) -> DataFrame:  # fmt: skip
+    """As `aggregate`; with `partials` also rows that hold the partials of what comes."""
+    slack = slack_of(WHERE, slack, summary)
     arrow_types = _check(events.schema, summary, late)
     columns = tuple(arrow_types)
-    plan = AggPlan(
+    plan = plan_of(
         summary, {name: arrow_types[name] for name in summary.columns}, isinstance(slack, Quality)
     )
-    arrow = plan.schema(pa.struct(list(arrow_types.items())) if late == "rows" else None)
+    record = pa.struct(list(arrow_types.items())) if late == "rows" else None
+    arrow = plan.schema(record, partials=partials)
     count = bucket_count(events.sparkSession, buckets, where=WHERE) if summary.by else 1
     future = future_limit(max_future, arrow_types[summary.time], where=WHERE)
     timeout = positive_seconds(idle_timeout, where="aggregate(idle_timeout=)")
@@ -100,14 +119,34 @@ def aggregate(
     state = identity(format=FORMAT, summary=summary, columns=columns, shapes=plan.with_stats)
     state_v1 = f"{FORMAT} {text_v1(summary)} {columns} {plan.with_stats}"
 
+    def router() -> AggregateRouter | PartialsRouter:
+        if late == "rows":
+            return AggregateRouter(summary, columns, count, future)
+        return PartialsRouter(plan, count, future)
+
     def make(_: int) -> AggregateProcessor:
-        return AggregateProcessor(plan, slack, arrow, timeout_us)
+        return processor_of(plan, slack, arrow, timeout_us)
 
     schema = _spark_schema(arrow, events.schema, summary)
     return run(
-        [Input(events, lambda: AggregateRouter(summary, columns, count, future))],
+        [Input(events.select(*columns), router)],
         Operator(WHERE, make, schema, arrow, count, state, state_v1, timeout),
     )
+
+
+def slack_of(where: str, slack: Slack | None, summary: Summary) -> Slack:
+    """The slack that was given, or the default; no quality can be promised for sessions."""
+    is_session = isinstance(getattr(summary, "window", None), Session)
+    if slack is None:
+        return max_delay() if is_session else quality()
+    if is_session and isinstance(slack, Quality):
+        raise DefinitionError(
+            where,
+            "rm.quality cannot be promised for sessions",
+            there="a late record changes which sessions there are, not only their values",
+            todo="Use slack=rm.max_delay(), which is their default, or rm.fixed(...).",
+        )
+    return check_slack(where, slack)
 
 
 def rejected(frame: DataFrame) -> DataFrame:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  (as everybody writes it)
 
 from rivermouth.errors import ColumnError, DefinitionError, missing_column
 from rivermouth.spark.aggregate import aggregate
 from rivermouth.spec.summaries import END, KIND, RECORD, RECORDS, REVISION, START, Summary
+from rivermouth.spec.windows import Session, Window
 
 WHERE = "correct"
 _OTHER = "_other_{}"  # a column of a join's right side
@@ -34,13 +37,15 @@ def correct(
         The records that came too late for some window: what ``rm.rejected`` returns for the
         stream's output, or any frame with the columns of `history`. Only the windows of these
         records are computed, also such as were never emitted. None: all windows are, and a result
-        whose records are not in `history` is set to 0 records and nulls.
+        whose records are not in `history` is set to 0 records and nulls. Of sessions give all late
+        records so far: one of them may have joined two sessions, of which one was still open.
 
     Returns
     -------
     DataFrame
         Rows with the columns of `aggregate`, of coverage 1 and with the revision that follows the
-        result's.
+        result's. A session is known by its group, start and end: one that a late record has made
+        longer comes as a new row, and what was emitted of it is set to 0 records and nulls.
 
     Examples
     --------
@@ -49,6 +54,8 @@ def correct(
     _check(results, history, summary, late)
     if late is not None and KIND in late.columns:
         late = late.where(F.col(KIND) == "late")
+    if isinstance(summary.window, Session) and late is not None:
+        return session_corrections(results, history, summary, late)
     affected = None if late is None else affected_windows(late, summary)
     return corrections(results, history, summary, affected)
 
@@ -65,6 +72,57 @@ def corrections(
         records = _records_of(affected, history, summary)
         exact = semi_join(aggregate(records, summary, late="count"), affected, keys)
         old = semi_join(old, affected, keys)
+    return _differences(exact, old, summary)
+
+
+def session_corrections(
+    results: DataFrame,
+    history: DataFrame,
+    summary: Summary,
+    late: DataFrame,
+    *,
+    early: DataFrame | None = None,
+) -> DataFrame:
+    """The corrections of the sessions that late records belong to, and of what lies in these.
+
+    An earlier result lies in one session of all records, since its own records do. With `early`,
+    all results that the stream itself has emitted, only sessions are corrected of which every
+    record is late or in one of these: others may be open.
+    """
+    by, keys = list(summary.by), window_keys(summary)
+    parts = late.select(*by, F.col(summary.time).alias(START), F.lit(1).alias(RECORDS))
+    exact = aggregate(semi_join(history, parts, by) if by else history, summary)
+    if early is not None:
+        parts = parts.unionByName(early.select(*by, START, RECORDS))
+    start = F.col(_OTHER.format(START))
+    holds = (F.col(START) <= start) & (start < F.col(END))
+    if early is None:
+        exact = _join(exact, parts, by, "left_semi", holds)
+    else:
+        held = _join(exact.select(*keys, RECORDS), parts, by, "inner", holds)
+        held = held.groupBy(*keys, RECORDS).agg(F.sum(_OTHER.format(RECORDS)).alias(REVISION))
+        exact = semi_join(exact, held.where(F.col(RECORDS) == F.col(REVISION)), keys)
+    inside = (start <= F.col(START)) & (F.col(START) < F.col(_OTHER.format(END)))
+    found = exact.select(*keys)
+    old = _join(newest_results(results, summary), found, by, "left_semi", inside)
+    return _differences(exact, old, summary)
+
+
+def reached_sessions(results: DataFrame, records: DataFrame, summary: Summary) -> DataFrame:
+    """The sessions among `results` that these records reach into, each once."""
+    assert isinstance(summary.window, Session)
+    seconds = F.lit(Decimal(summary.window.gap_us) / 1_000_000)
+    gap = F.make_dt_interval(F.lit(0), F.lit(0), F.lit(0), seconds)
+    time = F.col(_OTHER.format(summary.time))
+    near = (F.col(START) - gap < time) & (time < F.col(END))
+    keys, by = window_keys(summary), list(summary.by)
+    records = records.select(*by, summary.time)
+    return _join(results.select(*keys), records, by, "left_semi", near).distinct()
+
+
+def _differences(exact: DataFrame, old: DataFrame, summary: Summary) -> DataFrame:
+    """The rows to write over `old` results, one for each window, such that they are exact."""
+    keys = window_keys(summary)
     both = join_keys(exact, old.select(*keys, RECORDS, REVISION), keys, "full_outer")
     before, now = F.col(_OTHER.format(RECORDS)), F.coalesce(RECORDS, F.lit(0))
     revision = F.coalesce(_OTHER.format(REVISION), F.lit(0)) + 1
@@ -96,6 +154,7 @@ def affected_windows(records: DataFrame, summary: Summary) -> DataFrame:
 
 def in_windows(records: DataFrame, summary: Summary, *columns: str) -> DataFrame:
     """These columns of each record, once for each window that it belongs to."""
+    assert isinstance(summary.window, Window)
     window = _window(summary.time, summary.window.size_us, summary.window.every_us)
     found = records.select(*summary.by, window.alias(RECORD), *columns)
     bounds = F.col(RECORD).start.alias(START), F.col(RECORD).end.alias(END)
@@ -112,6 +171,7 @@ def _records_of(affected: DataFrame, history: DataFrame, summary: Summary) -> Da
     They are found by block, a piece of time as long as a window, since that is an equi-join: a
     window lies in two blocks at most.
     """
+    assert isinstance(summary.window, Window)
     size = summary.window.size_us
     last = F.col(END) - F.expr("INTERVAL '0.000001' SECOND")
     ends = affected.select(*summary.by, F.explode(F.array(START, last)).alias(START))
@@ -129,11 +189,22 @@ def join_keys(
     left: DataFrame, right: DataFrame, keys: list[str], how: str, renamed: str = _OTHER
 ) -> DataFrame:
     """An equi-join in which null equals null; the right columns are `renamed`."""
+    return _join(left, right, keys, how, F.lit(True), renamed)
+
+
+def _join(
+    left: DataFrame,
+    right: DataFrame,
+    keys: list[str],
+    how: str,
+    condition: Column,
+    renamed: str = _OTHER,
+) -> DataFrame:
+    """As `join_keys`, where a condition holds, too."""
     right = right.select(*(F.col(name).alias(renamed.format(name)) for name in right.columns))
-    same = F.lit(True)
     for name in keys:
-        same = same & F.col(name).eqNullSafe(F.col(renamed.format(name)))
-    return left.join(right, same, how)
+        condition = condition & F.col(name).eqNullSafe(F.col(renamed.format(name)))
+    return left.join(right, condition, how)
 
 
 def window_keys(summary: Summary) -> list[str]:

@@ -23,6 +23,7 @@ from rivermouth.kernels.trajectory.query import (
     UPDATE,
 )
 from rivermouth.kernels.trips import fold as trips
+from rivermouth.spark import types
 from rivermouth.spark.fence_events import events_of, fence_events
 from rivermouth.spark.trips import trips as trips_of
 from rivermouth.spark.validation.fence_events import check
@@ -219,7 +220,7 @@ def _grouped(log: DataFrame, columns: list[str], *aggregates: Column) -> DataFra
 def _key(field: t.StructField) -> Column:
     """What a column is grouped by; Spark cannot group by geometries."""
     column = F.col(f"`{field.name}`")
-    return F.st_asbinary(column) if isinstance(field.dataType, t.GeometryType) else column
+    return F.st_asbinary(column) if types.is_geometry(field.dataType) else column
 
 
 def _order(columns: Collection[str]) -> Column:

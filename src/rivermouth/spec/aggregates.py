@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args, runtime_checkable
 
 from rivermouth.errors import DefinitionError
+from rivermouth.spec.preferences import Preference
 
 if TYPE_CHECKING:
     import numpy as np
@@ -74,7 +75,14 @@ class Aggregator(Protocol):
         ...
 
 
-Aggregate = Standard | Aggregator
+Aggregate = Standard | Preference | Aggregator
+
+
+def columns_of(aggregate: Aggregate) -> tuple[str, ...]:
+    """The events' columns that an aggregate is of."""
+    if isinstance(aggregate, Preference):
+        return aggregate.kept
+    return () if aggregate.column is None else (aggregate.column,)
 
 
 def sum(column: str) -> Standard:  # noqa: A001  (what SQL calls it)
@@ -146,10 +154,11 @@ def count_distinct(column: str) -> Standard:
 
 def check_aggregate(name: str, aggregate: object) -> Aggregate:
     """`aggregate`, if it is one; `name` is its column in the result."""
-    if isinstance(aggregate, (Standard, Aggregator)):
+    if isinstance(aggregate, (Standard, Preference, Aggregator)):
         return aggregate
     lacks = [part for part in _PARTS if not hasattr(aggregate, part)]
-    named = [kind for kind in (*get_args(Kind), "median") if kind != "quantile"]
+    kinds = (*get_args(Kind), "median", "top", "skyline")
+    named = [kind for kind in kinds if kind != "quantile"]
     raise DefinitionError(
         "summary",
         f"{name}={aggregate!r} is not an aggregate",

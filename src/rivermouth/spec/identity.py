@@ -28,8 +28,9 @@ from rivermouth.spec.conditions import (
     Point,
     Topology,
 )
+from rivermouth.spec.preferences import Preference
 from rivermouth.spec.summaries import Summary
-from rivermouth.spec.windows import Window
+from rivermouth.spec.windows import Session, Window
 
 #: raised when the same definition is described in other words
 VERSION = 2
@@ -86,8 +87,12 @@ def describe(value: Any) -> Any:
             return Described("all", (describe(keys), describe(search)))
         case Window(size, every):
             return Described("window", (size, every))
+        case Session(gap):
+            return Described("session", (gap,))
         case Standard():
             return Described("aggregate", (value.kind, value.column, value.share))
+        case Preference(by, columns, k):
+            return Described("preference", (by, columns, k))
         case Summary(by, time, window, aggregates):
             made = tuple((name, _aggregate(each)) for name, each in aggregates)
             return Described("summary", (by, time, describe(window), made))
@@ -98,7 +103,8 @@ def describe(value: Any) -> Any:
 
 def _aggregate(value: Any) -> Any:
     """An aggregate of the user's own is known by its ``repr()``, which is the user's to keep."""
-    return describe(value) if isinstance(value, Standard) else Described("udaf", (repr(value),))
+    is_ours = isinstance(value, (Standard, Preference))
+    return describe(value) if is_ours else Described("udaf", (repr(value),))
 
 
 def identity(**parts: Any) -> str:
@@ -146,6 +152,8 @@ def text_v1(value: Any) -> str:
         case Described("udaf", (text,)):
             return str(text)
         case Described(tag, parts):
+            if tag not in _V1:  # the first version had no such thing, and no text equals this one
+                return f"{tag}{text_v1(parts)}"
             name, fields = _V1[tag]
             shown = zip(fields.split(), map(text_v1, parts), strict=True)
             return f"{name}({', '.join(f'{field}={text}' for field, text in shown)})"
@@ -157,7 +165,9 @@ def text_v1(value: Any) -> str:
 
 
 def summary_v1(summary: Summary) -> str:
-    """How the first version's stores showed a summary."""
+    """How the first version's stores showed a summary; it had no sessions."""
+    if isinstance(summary.window, Session):
+        return str(summary)
     made = ", ".join(f"{name}={_shown_v1(each)}" for name, each in summary.aggregates)
     return f"{made} by {list(summary.by)} over {summary.window.size} every {summary.window.every}"
 

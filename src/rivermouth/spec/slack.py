@@ -8,10 +8,13 @@ from __future__ import annotations
 import datetime as dt
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, get_args
 
 from rivermouth.errors import DefinitionError
 from rivermouth.spec.durations import Duration, microseconds
+
+#: what sets K for a promised quality
+Controller = Literal["learned", "pd"]
 
 
 @dataclass(frozen=True)
@@ -33,8 +36,7 @@ class Quality:
     eps: float
     delta: float
     absolute: bool
-    calibrate: bool
-    gains: tuple[float, float]
+    controller: Controller
     memory: dt.timedelta
 
 
@@ -65,18 +67,18 @@ def quality(
     delta: float = 0.05,
     *,
     absolute: bool = False,
-    calibrate: bool = True,
-    gains: tuple[float, float] = (0.2, 4.0),
+    controller: Controller = "learned",
     memory: Duration = "10 minutes",
 ) -> Quality:
     """Aim at P(error >= eps) <= delta for each early result, with K as short as that allows.
 
-    From (eps, delta), the windows' sizes and the values' spread follows the required coverage: the
-    share of a window's records that must be there when it closes. A controller holds K there. The
-    error is relative to the exact result; of a quantile it is the error in rank, of which 1 is all
-    records. It is a target, not a guarantee: where records are late in bursts more results than
-    delta can be off by eps or more (`docs/late-data.md` has what was measured; ``promise()`` of a
-    running `exact` says what it is for yours).
+    Of each window that has settled it is known how long it would have had to wait for an error
+    below eps. K is a wait that was enough for all but delta of the recent ones; until enough
+    windows have settled (1 / delta that share no record) it is the largest delay seen. The error is
+    relative to the exact result; of a quantile it is the error in rank, of which 1 is all records.
+    It is a target, not a guarantee: no rule knows of the first long outage. The metrics, the page
+    and ``promise()`` of a running `exact` say which share was missed, with its bound
+    (`docs/late-data.md` has what was measured).
 
     Parameters
     ----------
@@ -85,12 +87,10 @@ def quality(
     absolute
         Whether eps is in the unit of the result instead. Where results are near zero a relative
         error means nothing; without this the windows then wait as for all records.
-    calibrate
-        Whether K and the required coverage are learned from the errors and waits of windows that
-        have settled. False: the paper's controller alone, whose formulas assume that records are
-        late independently of each other.
-    gains
-        Kp and Kd of the controller; the paper's by default.
+    controller
+        "learned", or "pd": the proportional-derivative controller of the paper, which holds the
+        mean coverage that its formulas require. They assume that records are late independently of
+        each other; where they are not it misses more.
     memory
         After so much event time the largest delay is forgotten, if it was not met again.
 
@@ -101,18 +101,20 @@ def quality(
     """
     _check_share("eps", eps, top=math.inf if absolute else 1)
     _check_share("delta", delta, top=1)
-    if len(gains) != 2 or not all(_is_number(gain) and gain >= 0 for gain in gains):
+    if controller not in get_args(Controller):
         raise DefinitionError(
-            "quality", f"gains is {gains!r}", todo="Give two numbers that are not negative."
+            "quality",
+            f"controller is {controller!r}",
+            there=f"there are {list(get_args(Controller))}",
+            todo='Leave it out, or name the paper\'s: controller="pd".',
         )
     memory_us = microseconds(memory, where="quality(memory=)")
     if memory_us <= 0:
         raise DefinitionError(
             "quality(memory=)", f"{memory!r} is not positive", todo="Give a longer one."
         )
-    kp, kd = map(float, gains)
     memory = dt.timedelta(microseconds=memory_us)
-    return Quality(float(eps), float(delta), absolute, calibrate, (kp, kd), memory)
+    return Quality(float(eps), float(delta), absolute, controller, memory)
 
 
 def _check_share(name: str, value: float, *, top: float) -> None:

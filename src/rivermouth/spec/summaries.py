@@ -6,13 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rivermouth.errors import DefinitionError
-from rivermouth.spec.aggregates import Aggregate, Standard, check_aggregate
+from rivermouth.spec.aggregates import Aggregate, Aggregator, check_aggregate, columns_of
 from rivermouth.spec.showing import html_table
-from rivermouth.spec.windows import Window
+from rivermouth.spec.windows import Session, Window
 
 START, END = "window_start", "window_end"
 RECORDS, COVERAGE, SLACK, REVISION = "records", "coverage", "slack", "revision"
 KIND, RECORD, REASON = "kind", "record", "reason"
+#: of the log of `exact` only
+PARTIALS = "_partials"
 #: columns of every result; neither groups nor aggregates can have these names
 RESERVED = (START, END, RECORDS, COVERAGE, SLACK, REVISION, KIND, RECORD, REASON)
 
@@ -26,33 +28,41 @@ class Summary:
 
     by: tuple[str, ...]
     time: str
-    window: Window
+    window: Window | Session
     aggregates: tuple[tuple[str, Aggregate], ...]
 
     @property
     def columns(self) -> tuple[str, ...]:
         """The events' columns that are needed, each once: groups, time, aggregated ones."""
-        used = (aggregate.column for _, aggregate in self.aggregates)
-        return tuple(dict.fromkeys([*self.by, self.time, *(name for name in used if name)]))
+        used = (name for _, aggregate in self.aggregates for name in columns_of(aggregate))
+        return tuple(dict.fromkeys([*self.by, self.time, *used]))
 
     def _repr_html_(self) -> str:
         """For notebooks."""
-        size, every = self.window.size, self.window.every
-        window = f"{size}" if size == every else f"{size}, one every {every}"
         made = ((name, str(aggregate)) for name, aggregate in self.aggregates)
-        rows = [("by", self.by or "all"), ("time", self.time), ("window", window), *made]
+        rows = [("by", self.by or "all"), ("time", self.time), ("window", self._windows), *made]
         return html_table("summary", rows)
 
     def __str__(self) -> str:
         aggregates = ", ".join(
-            f"{name}={aggregate if isinstance(aggregate, Standard) else repr(aggregate)}"
+            f"{name}={repr(aggregate) if isinstance(aggregate, Aggregator) else aggregate}"
             for name, aggregate in self.aggregates
         )
-        return f"{aggregates} by {list(self.by)} over {self.window.size} every {self.window.every}"
+        windows = self._windows
+        if isinstance(self.window, Window):
+            windows = f"{self.window.size} every {self.window.every}"
+        return f"{aggregates} by {list(self.by)} over {windows}"
+
+    @property
+    def _windows(self) -> str:
+        if isinstance(self.window, Session):
+            return f"sessions with pauses shorter than {self.window.gap}"
+        size, every = self.window.size, self.window.every
+        return f"{size}" if size == every else f"{size}, one every {every}"
 
 
 def summary(
-    *, by: str | Sequence[str] = (), time: str, window: Window, **aggregates: Aggregate
+    *, by: str | Sequence[str] = (), time: str, window: Window | Session, **aggregates: Aggregate
 ) -> Summary:
     """What is computed of each window of each group, for `aggregate`, `correct` and `exact`.
 
@@ -64,7 +74,7 @@ def summary(
     time
         The column of event time.
     window
-        `tumbling` or `sliding`.
+        `tumbling`, `sliding` or `session`.
     aggregates
         What the result's columns are called, and what they hold.
 
@@ -77,11 +87,12 @@ def summary(
     total=sum('cars'), n=count() by ['road'] over 1:00:00 every 0:01:00
     """
     keys = (by,) if isinstance(by, str) else tuple(by)
-    if not isinstance(window, Window):
+    if not isinstance(window, (Window, Session)):
         raise DefinitionError(
             "summary",
             f"window={window!r} is not a window",
-            todo='Write rm.tumbling("10 minutes") or rm.sliding("10 minutes", every="1 minute").',
+            todo='Write rm.tumbling("10 minutes"), rm.sliding("10 minutes", every="1 minute") or '
+            'rm.session("10 minutes").',
         )
     if not aggregates:
         raise DefinitionError(

@@ -52,6 +52,42 @@ class Window:
         return math.gcd(self.size_us, self.every_us)
 
 
+@dataclass(frozen=True)
+class Session:
+    """Windows that the records make: runs of a group's records with pauses shorter than `gap`.
+
+    A session goes from its first record, included, to `gap` after its last one, not included.
+    """
+
+    gap: dt.timedelta
+
+    def __post_init__(self) -> None:
+        if self.gap < _MICROSECOND:
+            raise DefinitionError(
+                "session", f"gap is {self.gap}", todo="Make it a microsecond or longer."
+            )
+
+    @property
+    def gap_us(self) -> int:
+        """The shortest pause between two sessions, in microseconds."""
+        return self.gap // _MICROSECOND
+
+
+def session(gap: Duration) -> Session:
+    """Windows that the records of each group make: a pause of `gap` or more ends a session.
+
+    A record less than `gap` after the one before belongs to the same session, one that is exactly
+    `gap` after it begins the next. ``window_start`` is the first record's time, ``window_end`` the
+    last one's plus `gap`.
+
+    Examples
+    --------
+    >>> session("30 minutes")
+    Session(gap=datetime.timedelta(seconds=1800))
+    """
+    return Session(dt.timedelta(microseconds=microseconds(gap, where="session")))
+
+
 def tumbling(size: Duration) -> Window:
     """Windows that follow one another: each time belongs to one.
 

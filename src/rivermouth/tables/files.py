@@ -81,6 +81,14 @@ def write_bytes(path: str, data: bytes) -> None:
     system.move(staged, inner)
 
 
+def output_stream(path: str) -> Any:
+    """A new file to be written, in a folder that is made for it if need be."""
+    system, inner = filesystem(path)
+    if system.type_name not in _OBJECT_STORES:
+        system.create_dir(inner.rpartition("/")[0])
+    return system.open_output_stream(inner)
+
+
 def write_once(path: Path, data: bytes) -> bytes:
     """Write a file of this host or of a shared file system unless it is there; gives what is there.
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
@@ -11,7 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from rivermouth.spec.aggregates import Aggregate, Standard
+from rivermouth.spec.preferences import Preference
 from rivermouth.spec.summaries import END, RECORDS, START, Summary
+from rivermouth.spec.windows import Session, Window
 
 Row = Mapping[str, Any]
 Key = tuple[Any, ...]
@@ -20,7 +24,8 @@ Key = tuple[Any, ...]
 def recompute(rows: pa.Table, summary: Summary) -> dict[Key, dict[str, Any]]:
     """Each window that holds a record, by its group and start (microseconds since 1970).
 
-    Its value has ``records`` and the aggregates. Times must not be null.
+    A session is known by its end, too, which is last. Its value has ``records`` and the
+    aggregates. Times must not be null.
 
     Examples
     --------
@@ -32,10 +37,16 @@ def recompute(rows: pa.Table, summary: Summary) -> dict[Key, dict[str, Any]]:
     """
     micros = rows.column(summary.time).cast(pa.int64()).to_pylist()
     found: dict[Key, list[Row]] = {}
+    at: dict[Key, list[tuple[int, Row]]] = {}
     for row, time in zip(rows.to_pylist(), micros, strict=True):
         key = tuple(_key(row[name]) for name in summary.by)
+        if isinstance(summary.window, Session):
+            at.setdefault(key, []).append((time, row))
+            continue
         for start in starts(time, summary):
             found.setdefault((*key, start), []).append(row)
+    for key, timed in at.items():
+        found |= _sessions(key, sorted(timed, key=operator.itemgetter(0)), summary)
     return {
         key: {RECORDS: len(members)}
         | {name: _value(each, members) for name, each in summary.aggregates}
@@ -43,8 +54,21 @@ def recompute(rows: pa.Table, summary: Summary) -> dict[Key, dict[str, Any]]:
     }
 
 
+def _sessions(key: Key, timed: Sequence[tuple[int, Row]], summary: Summary) -> dict[Key, list[Row]]:
+    """The sessions of a group's records, which are sorted by time."""
+    assert isinstance(summary.window, Session)
+    gap, runs = summary.window.gap_us, [[timed[0]]]
+    for one in timed[1:]:
+        if one[0] - runs[-1][-1][0] < gap:
+            runs[-1].append(one)
+        else:
+            runs.append([one])
+    return {(*key, run[0][0], run[-1][0] + gap): [row for _, row in run] for run in runs}
+
+
 def starts(time: int, summary: Summary) -> list[int]:
     """Where the windows that hold a time start."""
+    assert isinstance(summary.window, Window)
     every, size = summary.window.every_us, summary.window.size_us
     last = time // every
     possible = range((last - size // every) * every, last * every + 1, every)
@@ -53,13 +77,13 @@ def starts(time: int, summary: Summary) -> list[int]:
 
 def by_window(results: pa.Table, summary: Summary) -> dict[Key, dict[str, Any]]:
     """Results of `aggregate`, in the form of `recompute`."""
-    start = results.column(START).cast(pa.int64()).to_pylist()
+    bounds = [results.column(name).cast(pa.int64()).to_pylist() for name in (START, END)]
+    known_by = 2 if isinstance(summary.window, Session) else 1
     found = {}
-    for row, begin in zip(results.to_pylist(), start, strict=True):
-        key = (*(_key(row[name]) for name in summary.by), begin)
+    for row, *at in zip(results.to_pylist(), *bounds, strict=True):
+        key = (*(_key(row[name]) for name in summary.by), *at[:known_by])
         assert key not in found, f"{key} was emitted twice"
         found[key] = {name: row[name] for name in (RECORDS, *(n for n, _ in summary.aggregates))}
-        assert END in row
     return found
 
 
@@ -88,10 +112,17 @@ def _equal(one: Any, two: Any, within: float) -> bool:
         if math.isnan(one) or math.isnan(two):
             return math.isnan(one) and math.isnan(two)
         return one == two or math.isclose(one, two, rel_tol=within)
+    if isinstance(one, list) and isinstance(two, list):
+        pairs = zip(one, two, strict=False)
+        return len(one) == len(two) and all(_equal(a, b, within) for a, b in pairs)
+    if isinstance(one, dict) and isinstance(two, dict):
+        return one.keys() == two.keys() and all(_equal(one[n], two[n], within) for n in one)
     return bool(one == two)
 
 
 def _value(aggregate: Aggregate, rows: Sequence[Row]) -> Any:
+    if isinstance(aggregate, Preference):
+        return _preferred(aggregate, rows)
     if aggregate.column is None:
         return len(rows)
     values = [row[aggregate.column] for row in rows if row[aggregate.column] is not None]
@@ -103,6 +134,36 @@ def _value(aggregate: Aggregate, rows: Sequence[Row]) -> Any:
     for value in values[1:]:
         state = aggregate.combine(state, aggregate.lift(np.array([value])))
     return aggregate.lower(state)[0].item()
+
+
+def _preferred(aggregate: Preference, rows: Sequence[Row]) -> list[Row] | None:
+    """The first k by all columns, or those that none dominates."""
+    compared = [row for row in rows if all(row[name] is not None for name, _ in aggregate.by)]
+
+    def is_worse(row: Row, other: Row, name: str, goal: str) -> bool:
+        one, two = _order(row[name]), _order(other[name])
+        return bool(one > two if goal == "min" else one < two)
+
+    def dominates(one: Row, other: Row) -> bool:
+        return any(is_worse(other, one, *each) for each in aggregate.by) and not any(
+            is_worse(one, other, *each) for each in aggregate.by
+        )
+
+    def compare(one: Row, other: Row) -> int:
+        for name, goal in aggregate.by:
+            if is_worse(one, other, name, goal) or is_worse(other, one, name, goal):
+                return 1 if is_worse(one, other, name, goal) else -1
+        for name in aggregate.columns:
+            if (one[name] is None) != (other[name] is None):
+                return 1 if one[name] is None else -1
+            if one[name] is not None and _order(one[name]) != _order(other[name]):
+                return 1 if _order(one[name]) > _order(other[name]) else -1
+        return 0
+
+    if aggregate.k is None:
+        compared = [row for row in compared if not any(dominates(other, row) for other in compared)]
+    best = sorted(compared, key=functools.cmp_to_key(compare))[: aggregate.k]
+    return [{name: row[name] for name in aggregate.columns} for row in best] or None
 
 
 def _standard(aggregate: Standard, values: Sequence[Any]) -> Any:
@@ -165,5 +226,7 @@ def _quantile(ordered: Sequence[float], share: float) -> float:
 
 def _order(value: Any) -> Any:
     """A key that puts NaN behind all numbers."""
+    if isinstance(value, str):
+        value = value.encode()  # texts are ordered by their bytes
     is_nan = isinstance(value, float) and math.isnan(value)
     return (is_nan, 0 if is_nan else value)

@@ -38,6 +38,6 @@ def session(
     Raises
     ------
     SessionError
-        When there is no Java to run it on.
+        When there is no Spark or Java to run it on.
     """
     return local_session(name, cores=cores, memory=memory, conf=SHORT_LIVED | dict(conf or {}))

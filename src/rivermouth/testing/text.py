@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import shapely
 
 from rivermouth.errors import ColumnError, DefinitionError
+from rivermouth.spark.runtime.versions import GEOMETRY, require
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -31,7 +32,7 @@ def frame(spark: SparkSession, text: str) -> DataFrame:
 
         Three types are written in a way of their own: ``geometry`` as WKT, which becomes a
         binary column of WKB; ``geometry(4326)`` as WKT, which becomes Spark's GEOMETRY of that
-        SRID; ``binary`` as hexadecimal digits.
+        SRID, where Spark has it; ``binary`` as hexadecimal digits.
 
         Where the first column is ``arrival``, rows are sorted by it, equal ones as written, and
         it is left out of the frame.
@@ -60,6 +61,8 @@ def frame(spark: SparkSession, text: str) -> DataFrame:
     values = [
         tuple(head.value(cell) for head, cell in zip(heads, line, strict=True)) for line in lines
     ]
+    if any(head.is_spatial_type for head in heads):
+        require(spark, GEOMETRY, where="testing.frame")
     raw = ", ".join(f"`{head.name}` {head.raw_type}" for head in heads)
     return spark.createDataFrame(values, raw).selectExpr(*(head.cast for head in heads))
 
@@ -77,6 +80,11 @@ class Head:
         return self.type.split("(")[0] == "geometry"
 
     @property
+    def is_spatial_type(self) -> bool:
+        """Whether it becomes Spark's GEOMETRY."""
+        return self.is_place and self.type != "geometry"
+
+    @property
     def raw_type(self) -> str:
         """The type in which the cells are handed to Spark."""
         return "binary" if self.is_place or self.type == "binary" else "string"
@@ -86,7 +94,7 @@ class Head:
         """The SQL that makes a column of this type of the raw one."""
         if self.type in ("geometry", "binary"):
             return f"`{self.name}`"
-        if self.is_place:
+        if self.is_spatial_type:
             srid = self.type.removeprefix("geometry").strip("() ")
             return f"st_geomfromwkb(`{self.name}`, {srid}) as `{self.name}`"
         return f"cast(`{self.name}` as {self.type}) as `{self.name}`"

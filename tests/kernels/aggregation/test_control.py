@@ -107,39 +107,61 @@ def test_delays_have_quantiles_and_tell_the_coverage_to_expect():
     assert delays.coverage(slack=2000, size=100) == 1
 
 
+PD = rm.quality(controller="pd")
+
+
+def settled(coverage, count=1, missed=0):
+    return [SettledWindow(k, coverage, missed, 1) for k in range(count)]
+
+
 def test_alpha_stays_between_nothing_and_the_largest_delay():
-    control = SlackController.of(rm.quality())
+    control = SlackController.of(PD)
     control.delays.add(np.array([1_000_000]), 0)
     assert control.k_us == 1_000_000  # until the first window has settled
     for coverage in (1.0, 1.0, 0.2, 0.1):
-        control.settle([SettledWindow(coverage, 0.0)] * 300, 0.97, time=0)
+        control.settle(settled(coverage, 300), 0.97)
         assert 0 <= control.k_us <= 1_000_000
     assert control.k_us == 1_000_000
-    control.settle([SettledWindow(1.0, 0.0)] * 3000, 0.97, time=0)
+    control.settle(settled(1.0, 3000), 0.97)
     assert control.k_us == 0
 
 
-def test_calibrated_windows_wait_as_long_as_all_but_delta_of_them_had_to():
-    control = SlackController.of(rm.quality(delta=0.1, calibrate=True))
-    control.delays.add(np.array([5_000_000]), 0)
-    waits = [
-        SettledWindow(1.0, 0.0, wait) for wait in [0] * 85 + [1_000_000] * 10 + [4_000_000] * 5
-    ]
-    control.settle(waits, 0.97, time=0, with_waits=True)
-    assert 1_000_000 <= control.k_us <= 1_100_000
-
-
-def test_missed_answers_raise_the_share_and_kept_ones_lower_it():
-    control = SlackController.of(rm.quality(calibrate=True))
-    control.settle([SettledWindow(0.9, 1.0)] * 50, 0.97, time=0)
-    high = control.required(0.97)
-    control.settle([SettledWindow(1.0, 0.0)] * 2000, 0.97, time=0)
-    assert control.required(0.97) < 0.97 < high < 1
+def test_the_derivative_term_follows_the_change_of_the_error():
+    """Formula (1) by hand; with the other sign alpha would rise while the error falls."""
+    control = SlackController.of(PD)
+    control.delays.add(np.array([0] * 50 + [1_000_000] * 50), 0)
+    control.settle(settled(0.90), 0.97)  # starts warm, at the delay of the required share: 1
+    control.alpha = 0.5
+    control.settle(settled(0.94), 0.97)
+    assert control.alpha == pytest.approx(0.5 + 0.2 * 0.03 + 4.0 * (0.03 - 0.07))
+    assert control.alpha < 0.5
+    control.settle(settled(0.93), 0.97)
+    assert control.alpha == pytest.approx(0.346 + 0.2 * 0.04 + 4.0 * (0.04 - 0.03))
 
 
 def test_a_controller_is_kept_as_text():
-    control = SlackController.of(rm.quality(calibrate=True))
+    control = SlackController.of(rm.quality(), overlap=5)
     control.delays.add(np.array([5, 0, 70]), 3)
-    control.settle([SettledWindow(0.9, 1.0, 20)], 0.97, time=5, with_waits=True)
-    again = SlackController.of(control.slack, json.loads(json.dumps(control.kept())))
+    control.settle(settled(0.9, missed=1))
+    control.wait, control.sampled = 20, 7
+    again = SlackController.of(control.slack, json.loads(json.dumps(control.kept())), overlap=5)
     assert again == control
+
+
+@pytest.mark.parametrize("slack", [rm.quality(), PD])
+def test_what_the_first_version_kept_of_delays_is_read(slack):
+    histogram = {"memory": 10, "begun": 3, "largest_now": 70, "largest_before": 0, "seen": {"0": 1}}
+    kept = {"delays": histogram, "waits": histogram, "alpha": 0.5, "before": 0.1, "learned": 0.3}
+    control = SlackController.of(slack, kept, overlap=5)
+    assert control.k_us == (35 if slack is PD else 70)  # waits are learned anew
+    assert control.share.windows == 0
+
+
+def test_k_is_the_learned_wait_and_at_most_half_more_than_the_largest_delay():
+    control = SlackController.of(rm.quality())
+    control.delays.add(np.array([1000]), 0)
+    assert control.k_us == 1000
+    control.wait = 300
+    assert control.k_us == 300
+    control.wait = 2000
+    assert control.k_us == 1500

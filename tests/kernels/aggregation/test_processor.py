@@ -18,6 +18,7 @@ from tests.support.micro_batches import processed
 import rivermouth as rm
 from rivermouth.kernels.aggregation.plan import AggPlan
 from rivermouth.kernels.aggregation.processor import AggregateProcessor
+from rivermouth.kernels.aggregation.routing import PartialsRouter, thinned
 from rivermouth.kernels.state.bucketing import Arrivals
 from rivermouth.testing.recompute import by_window, differences, recompute, starts
 
@@ -32,7 +33,7 @@ SLACKS = [
     rm.fixed("3 seconds"),
     rm.max_delay(),
     rm.quality(eps=0.2),
-    rm.quality(eps=0.2, calibrate=True),
+    rm.quality(eps=0.2, controller="pd"),
 ]
 
 
@@ -81,6 +82,8 @@ def everything(window, by=("key",)):
         first=rm.min("at"), low_i=rm.min("i"), high_d=rm.max("d"),
         var=rm.var("v"), std=rm.std("i"), mid=rm.median("v"), p9=rm.quantile("i", 0.9),
         kinds=rm.count_distinct("v"), words=rm.count_distinct("w"), span=Span("i"), odd=Parity("i"),
+        top=rm.top(3, by="v", columns=["w", "i", "v"]), one=rm.top(1, by={"d": "min", "i": "max"}),
+        sky=rm.skyline({"v": "max", "i": "min"}, columns=["d", "v", "w"]),
     )  # fmt: skip
 
 
@@ -100,6 +103,18 @@ ROWS = st.lists(
     ),
     min_size=1,
     max_size=40,
+)
+#: how records come to the buckets
+WAYS = st.one_of(
+    st.fixed_dictionaries({"late": st.just("rows"), "buckets": st.integers(1, 3)}),
+    st.fixed_dictionaries(
+        {
+            "late": st.just("count"),
+            "buckets": st.integers(1, 3),
+            "tasks": st.integers(1, 3),
+            "gathered": st.sampled_from([1, 8, 1 << 20]),
+        }
+    ),
 )
 FAST = settings(max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck))
 
@@ -125,10 +140,12 @@ def cut(table, ends):
 
 
 @FAST
-@given(ROWS, st.sampled_from(WINDOWS), st.sampled_from([("key",), (), ("key", "v"), ("w", "d")]))
-def test_a_batch_frame_gives_the_truth(rows, window, by):
+@given(
+    ROWS, st.sampled_from(WINDOWS), st.sampled_from([("key",), (), ("key", "v"), ("w", "d")]), WAYS
+)
+def test_a_batch_frame_gives_the_truth(rows, window, by, way):
     table, summary = table_of(rows), everything(window, by)
-    found = processed([table], summary, rm.quality(), last=True)
+    found = processed([table], summary, rm.quality(), last=True, **way)
     assert differences(by_window(found.results(), summary), recompute(table, summary)) == []
     assert found.counts["on_time"] == len(rows)
 
@@ -140,11 +157,12 @@ def test_a_batch_frame_gives_the_truth(rows, window, by):
     st.sampled_from(WINDOWS),
     st.sampled_from(SLACKS),
     st.booleans(),
+    WAYS,
 )
-def test_every_result_is_that_of_the_records_so_far(rows, ends, window, slack, with_cache):
+def test_every_result_is_that_of_the_records_so_far(rows, ends, window, slack, with_cache, way):
     table, summary = table_of(rows), everything(window)
     batches = cut(table, ends)
-    found = processed(batches, summary, slack, last=True, with_cache=with_cache)
+    found = processed(batches, summary, slack, last=True, with_cache=with_cache, **way)
     gone = {}
     for number, emitted in enumerate(found.rows):
         so_far = recompute(pa.concat_tables(batches[: number + 1]), summary)
@@ -152,8 +170,9 @@ def test_every_result_is_that_of_the_records_so_far(rows, ends, window, slack, w
         assert differences(results, {key: so_far[key] for key in results}) == []
         assert not results.keys() & gone.keys()
         gone |= results
-    late = sum(each.num_rows for each in found.late)
-    assert found.counts["late"] == late
+    late = found.counts["late"]
+    if way["late"] == "rows":
+        assert sum(each.num_rows for each in found.late) == late
     assert found.counts["on_time"] + late == len(rows) == found.counts["rows_in"]
 
 
@@ -212,6 +231,62 @@ def test_the_order_of_records_does_not_matter(rows, order):
     assert differences(by_window(one, summary), by_window(two, summary), within=0.0) == []
 
 
+@FAST
+@given(
+    ROWS,
+    st.lists(st.floats(0, 1), max_size=8),
+    st.sampled_from(WINDOWS),
+    st.sampled_from(SLACKS[:3]),
+    st.integers(1, 3),
+    st.integers(1, 3),
+    st.sampled_from([1, 8, 1 << 20]),
+)
+def test_partials_give_what_records_give(rows, ends, window, slack, buckets, tasks, gathered):
+    """The same results in the same micro-batch, the same K, the same counts."""
+    batches, summary = cut(table_of(rows), ends), everything(window)
+    by_rows = processed(batches, summary, slack, buckets=buckets)
+    by_partials = processed(
+        batches, summary, slack, late="count", buckets=buckets, tasks=tasks, gathered=gathered
+    )
+    assert by_partials.counts == by_rows.counts
+    for one, two in zip(by_rows.rows, by_partials.rows, strict=True):
+        assert differences(by_window(one, summary), by_window(two, summary), within=0.0) == []
+        for name in ("slack", "window_end"):
+            assert sorted(one.column(name).to_pylist()) == sorted(two.column(name).to_pylist())
+
+
+@FAST
+@given(
+    st.lists(st.tuples(st.integers(-(10**17), 10**17), st.integers(0, 3)), min_size=1),
+    st.one_of(st.integers(1, 1000), st.integers(1, 10**14)),
+)
+def test_thinned_times_are_near_the_records_own(records, pane):
+    times, bucket = (np.array(part) for part in zip(*records, strict=True))
+    cells, of = thinned(times, bucket.astype(np.int32), pane)
+    for number in range(4):
+        here = np.sort(times[bucket == number])
+        found = cells.filter(pa.array(of == number))
+        oldest, count = (found.column(name).to_numpy() for name in ("oldest", "count"))
+        order = np.argsort(oldest)
+        near = np.repeat(oldest[order], count[order])
+        assert len(near) == len(here)
+        off, age = here - near, times.max() - here
+        assert (off >= 0).all()
+        assert (off <= np.maximum(np.minimum(age, pane) / 8, np.ptp(times) / 2**48) + 1).all()
+        assert near[:1].tolist() == here[:1].tolist()
+
+
+def test_many_records_are_sent_as_few_rows():
+    random = np.random.default_rng(3)
+    at = np.sort(random.integers(0, 100 * SECOND, 50_000))
+    table = pa.table({"at": pa.array(at, pa.timestamp("us")), "v": random.random(len(at))})
+    summary = rm.summary(time="at", window=rm.tumbling("1 second"), total=rm.sum("v"))
+    plan = AggPlan(summary, {name: table.schema.field(name).type for name in summary.columns})
+    combined = PartialsRouter(plan, 1, 0).combine(table)
+    assert combined.rows.num_rows == 100
+    assert combined.times.num_rows < 1000
+
+
 def test_state_is_merged_and_dropped_as_time_goes_on():
     count = 120
     rows = [(k * SECOND, "abc"[k % 3], float(k), k, Decimal(k), "x") for k in range(count)]
@@ -230,7 +305,7 @@ def test_a_stream_may_jump_over_years():
         by="key", time="at", window=rm.sliding("1 second", every="100 milliseconds"), n=rm.count()
     )
     batches = [table_of([row]) for row in rows]
-    found = processed(batches, summary, rm.quality(calibrate=True), last=True)
+    found = processed(batches, summary, rm.quality(), last=True)
     assert found.results().num_rows == 10 * len(rows)
 
 
@@ -251,8 +326,9 @@ def test_an_idle_bucket_closes_its_windows():
 
     def process(rows, newest, now):
         processor = AggregateProcessor(plan, rm.fixed("0 seconds"), plan.schema(), 10)
-        side = (rows,) if rows is not None else ()
-        return list(processor.process(store, Arrivals((side,), (newest,), now), {}))
+        combined = None if rows is None else PartialsRouter(plan, 1, 0).combine(rows)
+        side, times = ((), ()) if combined is None else ((combined.rows,), (combined.times,))
+        return list(processor.process(store, Arrivals((side,), (newest,), now, times=times), {}))
 
     assert process(table, 0, 100) == []
     assert process(None, None, 109) == []

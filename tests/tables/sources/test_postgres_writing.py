@@ -96,6 +96,21 @@ def test_every_type_of_a_summary_has_a_column(postgres_url, table):
         to.upsert(nested, keys=KEYS, order=["n"])
 
 
+def test_lists_of_records_are_written_as_json(postgres_url, table):
+    now = dt.datetime(2026, 11, 16, 3, 0, tzinfo=dt.UTC)
+    record = {"at": now, "day": now.date(), "v": float("nan"), "d": Decimal("1.25"), "b": b"\x01"}
+    record |= {"up": float("inf"), "n": None, "w": "é"}
+    lists = [[record, record], None]
+    row = pa.table({"place": ["a", "b"], "start": [1, 1], "n": [3, 3], "best": lists})
+    to = rm.tables.postgres(postgres_url, table)
+    to.upsert(row, keys=KEYS, order=["n"])
+    first, second = (each[-1] for each in sorted(held(postgres_url, table)))
+    shown = {"at": "2026-11-16T03:00:00+00:00", "day": "2026-11-16", "v": "NaN", "d": "1.25"}
+    shown |= {"b": "AQ==", "up": "Infinity", "n": None, "w": "é"}
+    assert first == [shown, shown]
+    assert second is None
+
+
 def test_a_server_that_is_gone_is_said_without_the_password():
     to = rm.tables.postgres("postgresql://ann:hush@127.0.0.1:1/city", "answers")
     with pytest.raises(TableUnavailable, match="does not answer") as caught:

@@ -1,17 +1,14 @@
 """The controller of K: how long windows wait, from what is known of delays.
 
-K = alpha * k with k the largest delay remembered. For a promised quality alpha follows the paper's
-proportional-derivative controller (docs/design.md, paper B): each settled window moves it by
-Kp * err + Kd * (err - err before), err being the required coverage less the window's. What the
-paper leaves open: alpha stays in [0, 1]; k forgets; a window counts only once it has settled;
-until the first has, alpha is 1, and then starts at the delay below which the required share of
-records lies.
+For a promised quality K is learned: of each window that has settled it is known how long it would
+have had to wait, and K is a wait that was enough for all but delta of them (`promise`). Until
+enough windows have settled K is the largest delay seen.
 
-The controller holds the mean coverage, and records are late in bursts. With calibration K is
-chosen directly: of each settled window it is known how long it would have had to wait for the
-coverage it required, and K is the wait that was enough for all but delta of them. The required
-coverage is learned from the errors: it grows with each result whose error was eps or more, and
-falls with each other, such that it rests where delta of them are.
+The paper's controller (docs/design.md, paper B) is there by its name, "pd". K = alpha * k with k
+the largest delay remembered; each settled window moves alpha by Kp * err + Kd * (err - err before),
+err being the required coverage less the window's. What the paper leaves open: alpha stays in
+[0, 1]; k forgets; a window counts only once it has settled; until the first has, alpha is 1, and
+then starts at the delay below which the required share of records lies.
 """
 
 from __future__ import annotations
@@ -22,13 +19,12 @@ from typing import Any
 
 import numpy as np
 
+from rivermouth.kernels.aggregation.promise import LONGEST, RunningShare, windows_needed
 from rivermouth.kernels.arrays import Ints
 from rivermouth.spec.slack import Fixed, MaxDelay, Quality, Slack
 
 _STEPS = 8  # bins of delays for each doubling
-_LEARNING_RATE = 0.005
-_LEARNED = (-1.0, 4.0)  # bounds of what is learned
-_GOAL = 0.9  # of delta: what is aimed at, so that delta is kept while it is being learned
+_KP, _KD = 0.2, 4.0  # the paper's gains
 _MEMORY_US = 600_000_000
 _FOREVER = 1 << 62
 
@@ -52,8 +48,11 @@ class DelayHistogram:
         """The largest delay that is remembered, in microseconds."""
         return max(self.largest_now, self.largest_before)
 
-    def add(self, delays: Ints, time: int) -> None:
-        """Remember the delays of records that came when the newest event time was `time`."""
+    def add(self, delays: Ints, time: int, count: Ints | None = None) -> None:
+        """Remember the delays of records that came when the newest event time was `time`.
+
+        `count` is how many records had each of the delays, one if it is not given.
+        """
         if self.begun is None:
             self.begun = time
         if (periods := (time - self.begun) // self.memory) > 0:
@@ -67,9 +66,10 @@ class DelayHistogram:
             self.largest_now = max(self.largest_now, int(delays.max()))
             logs = np.log2(np.maximum(delays, 1).astype(np.float64))
             of = np.where(delays <= 0, 0, 1 + np.floor(logs * _STEPS)).astype(np.int64)
-            bins, counts = np.unique(of, return_counts=True)
-            for bin_, count in zip(bins.tolist(), counts.tolist(), strict=True):
-                self.seen[bin_] = self.seen.get(bin_, 0.0) + count
+            bins, index = np.unique(of, return_inverse=True)
+            counts = np.bincount(index, count)
+            for bin_, records in zip(bins.tolist(), counts.tolist(), strict=True):
+                self.seen[bin_] = self.seen.get(bin_, 0.0) + records
 
     def quantile(self, share: float) -> float:
         """A delay that at least `share` of the records did not exceed."""
@@ -99,43 +99,71 @@ def _upper_bound(bin_: int) -> float:
 class SettledWindow:
     """A window that late records no longer change.
 
-    Its coverage when it closed, the share of its results whose error was eps or more, and how long
-    it would have had to wait for the records it required, in microseconds.
+    Its number, its coverage when it closed, how many of its results had an error of eps or more,
+    and how many results it has.
     """
 
+    window: int
     coverage: float
-    missed: float
-    required_wait: int = 0
+    missed: int
+    results: int
 
 
 @dataclass
 class SlackController:
-    """K, and all that it depends on; its fields but the first are names in the state."""
+    """K, and all that it depends on; its fields but the first are names in the state.
+
+    Parameters
+    ----------
+    delays
+        Those of recent records.
+    share
+        The results that were missed so far.
+    wait
+        K as it was learned, in microseconds; None before enough windows have settled.
+    sampled
+        The bound of the hashes of groups that are replayed; None: all groups.
+    alpha, before
+        Of the paper's controller: alpha, and the error before.
+    """
 
     slack: Slack
     delays: DelayHistogram
-    waits: DelayHistogram
+    share: RunningShare
+    wait: int | None = None
+    sampled: int | None = None
     alpha: float = 1.0
     before: float | None = None
-    learned: float = 0.0
 
     @classmethod
-    def of(cls, slack: Slack, kept: dict[str, Any] | None = None) -> SlackController:
-        """The controller of `slack`, as it was kept or from the start."""
+    def of(
+        cls, slack: Slack, kept: dict[str, Any] | None = None, *, overlap: int = 1
+    ) -> SlackController:
+        """The controller of `slack`, as it was kept or from the start; `overlap` is the windows'.
+
+        The first version kept other things of waits; with its state they are learned anew.
+        """
         if kept is not None:
-            for histogram in (kept["delays"], kept["waits"]):  # JSON has texts for keys
-                histogram["seen"] = {int(bin_): n for bin_, n in histogram["seen"].items()}
-            delays, waits = (DelayHistogram(**kept.pop(name)) for name in ("delays", "waits"))
-            return cls(slack, delays, waits, **kept)
+            histogram = kept["delays"]
+            bins = {
+                int(bin_): n for bin_, n in histogram["seen"].items()
+            }  # JSON has texts for keys
+            share = kept.get("share", {"length": overlap, "overlap": overlap})
+            control = cls(
+                slack, DelayHistogram(**histogram | {"seen": bins}), RunningShare(**share)
+            )
+            for name in ("wait", "sampled", "alpha", "before"):
+                setattr(control, name, kept.get(name, getattr(control, name)))
+            return control
         memory = _FOREVER if isinstance(slack, MaxDelay) else _MEMORY_US
         if isinstance(slack, Quality):
             memory = round(slack.memory.total_seconds() * 1e6)
-        return cls(slack, DelayHistogram(memory), DelayHistogram(memory))
+        return cls(slack, DelayHistogram(memory), RunningShare(overlap, overlap=overlap))
 
     def kept(self) -> dict[str, Any]:
         """What `of` takes."""
         fields = {name: value for name, value in vars(self).items() if name != "slack"}
-        return fields | {"delays": vars(self.delays), "waits": vars(self.waits)}
+        return fields | {"delays": vars(self.delays), "share": vars(self.share)}
 
     @property
     def k_us(self) -> int:
@@ -143,37 +171,35 @@ class SlackController:
         match self.slack:
             case Fixed(length):
                 return round(length.total_seconds() * 1e6)
-            case MaxDelay():
-                return self.delays.largest
-            case Quality(calibrate=True, delta=delta) if self.waits.seen:
-                return math.ceil(self.waits.quantile(1 - _GOAL * delta))
-        return math.ceil(self.alpha * self.delays.largest)
+            case Quality(controller="pd"):
+                return math.ceil(self.alpha * self.delays.largest)
+            case Quality() if self.wait is not None:
+                return min(self.wait, math.ceil(LONGEST * self.delays.largest))
+        return self.delays.largest
 
-    def settle(
-        self, windows: list[SettledWindow], share: float, time: int, *, with_waits: bool = False
-    ) -> None:
-        """Learn from windows that have settled, in order; `share` of their records was required.
-
-        `time` is the newest event time; `with_waits` says whether `required_wait` is known.
-        """
-        if not isinstance(self.slack, Quality):
-            return
-        if with_waits:
-            self.waits.add(np.array([window.required_wait for window in windows], np.int64), time)
-        kp, kd = self.slack.gains
+    def settle(self, windows: list[SettledWindow], required: float | None = None) -> None:
+        """Count how settled windows did, in order; `required` is the coverage for "pd"."""
         for window in windows:
-            if self.slack.calibrate:
-                above = window.missed - _GOAL * self.slack.delta
-                learned = self.learned + _LEARNING_RATE * above
-                self.learned = min(_LEARNED[1], max(_LEARNED[0], learned))
-            required = self.required(share)
+            self.share.add(window.results, window.missed)
+            if required is None:
+                continue
             error = required - window.coverage
             if self.before is None:
                 self.alpha = self.delays.quantile(required) / max(self.delays.largest, 1)
             else:
-                self.alpha += kp * error + kd * (error - self.before)  # the paper's formula (1)
+                self.alpha += _KP * error + _KD * (error - self.before)  # the paper's formula (1)
             self.alpha, self.before = min(1.0, max(0.0, self.alpha)), error
 
-    def required(self, share: float) -> float:
-        """The required coverage, as calibration has moved it."""
-        return 1 - (1 - share) * math.exp(-self.learned)
+    def promise(self, delta: float) -> dict[str, float]:
+        """How the promise was kept, as gauges; the bounds are there once they can be told.
+
+        ``windows_to_learn`` is how many windows have to settle before K is learned; until then the
+        promise cannot be kept by anything but the largest delay.
+        """
+        found = {"missed_share": self.share.share, "missed_promised": delta}
+        if (bounds := self.share.bounds) is not None:
+            found |= {"missed_low": bounds.low, "missed_high": bounds.high}
+        if isinstance(self.slack, Quality) and self.slack.controller == "learned":
+            left = windows_needed(delta, self.share.overlap) - self.share.windows
+            found["windows_to_learn"] = max(0, left) if self.wait is None else 0
+        return found

@@ -7,8 +7,8 @@ emitted when it closed can be compared with the one it would have now.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-import numba
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -16,18 +16,17 @@ import pyarrow.compute as pc
 
 from rivermouth.kernels.aggregation.control import SettledWindow
 from rivermouth.kernels.aggregation.multisets import Multisets
-from rivermouth.kernels.aggregation.panes import WindowLayout
-from rivermouth.kernels.aggregation.plan import PANE, WindowResults
+from rivermouth.kernels.aggregation.plan import WindowResults
+from rivermouth.kernels.aggregation.preferences import missing_shares
 from rivermouth.kernels.aggregation.thresholds import WindowStats
 from rivermouth.kernels.arrays import Floats, Ints
 from rivermouth.kernels.state.groups import group, normalized
 from rivermouth.spec.aggregates import Standard
+from rivermouth.spec.preferences import Preference
 from rivermouth.spec.slack import Quality
 
 #: the columns of early results in the state, besides the group's; values are ``value.<name>``
 WINDOW, EARLY = "window", "early"
-#: the columns of arrivals in the state: how many records came to a pane, at which newest event time
-NEWEST, COUNT = "clock", "count"
 
 
 def early_results(results: WindowResults, *, with_values: bool) -> pa.Table:
@@ -38,9 +37,14 @@ def early_results(results: WindowResults, *, with_values: bool) -> pa.Table:
             **results.groups,
             WINDOW: results.windows.window,
             EARLY: results.records,
-            **{f"value.{name}": pa.array(as_doubles(value)) for name, value in values.items()},
+            **{f"value.{name}": comparable(value) for name, value in values.items()},
         }
     )
+
+
+def comparable(values: pa.Array) -> pa.Array:
+    """What is kept of early values to compare them: numbers, of preferred records the lists."""
+    return values if pa.types.is_list(values.type) else pa.array(as_doubles(values))
 
 
 def as_doubles(values: pa.Array) -> Floats:
@@ -74,20 +78,16 @@ def evaluate(
     slack: Quality | None,
     early: pa.Table | None,
     final: WindowResults,
-    waits: tuple[Ints, Ints] | None = None,
 ) -> Evaluation:
-    """Compare the early results of some windows with their final ones.
-
-    `waits` is what `required_waits` returned for them.
-    """
-    received, values = _matched(early, final)
+    """Compare the early results of some windows with their final ones."""
+    received, values = matched(early, final)
     above = {}
     if slack is not None:
-        for name, error in _errors(slack, values, final).items():
+        for name, error in result_errors(slack, values, final).items():
             above[name] = (received == 0) | (error >= slack.eps)
     missed = np.any([*above.values(), np.zeros(len(final), bool)], axis=0)
     return Evaluation(
-        _by_window(final, received, missed, waits),
+        _by_window(final, received, missed),
         len(final),
         int(missed.sum()),
         {name: int(each.sum()) for name, each in above.items()},
@@ -97,8 +97,8 @@ def evaluate(
     )
 
 
-def _matched(early: pa.Table | None, final: WindowResults) -> tuple[Ints, dict[str, Floats]]:
-    """Of each final result the early one's records and values; 0 and NaN where there was none."""
+def matched(early: pa.Table | None, final: WindowResults) -> tuple[Ints, dict[str, Any]]:
+    """Of each final result the early one's records and values; 0, NaN, null if there was none."""
     if early is None or not early.num_rows or not len(final):
         return np.zeros(len(final), np.int64), {}
     count = early.num_rows
@@ -112,7 +112,9 @@ def _matched(early: pa.Table | None, final: WindowResults) -> tuple[Ints, dict[s
     source[code[:count]] = np.arange(count)
     at = source[code[count:]]
 
-    def taken(column: str, missing: float) -> npt.NDArray[np.float64]:
+    def taken(column: str, missing: float) -> Any:
+        if pa.types.is_list(early.column(column).type):
+            return normalized(early.column(column)).take(pa.array(at, mask=at < 0))
         return np.where(at >= 0, early.column(column).to_numpy()[np.maximum(at, 0)], missing)
 
     names = [name for name in early.column_names if name.startswith("value.")]
@@ -120,12 +122,15 @@ def _matched(early: pa.Table | None, final: WindowResults) -> tuple[Ints, dict[s
     return taken(EARLY, 0).astype(np.int64), values
 
 
-def _errors(slack: Quality, early: dict[str, Floats], final: WindowResults) -> dict[str, Floats]:
+def result_errors(slack: Quality, early: dict[str, Any], final: WindowResults) -> dict[str, Floats]:
     """The error of each early result by aggregate; infinite where it is not known."""
     found = {}
     for name, aggregate in final.plan.summary.aggregates:
         if name not in early:
             found[name] = np.full(len(final), np.inf)
+            continue
+        if isinstance(aggregate, Preference):
+            found[name] = missing_shares(early[name], final.values[name])
             continue
         exact = as_doubles(final.values[name])
         found[name] = errors(early[name], exact, absolute=slack.absolute)
@@ -160,10 +165,7 @@ def _rank_errors(final: WindowResults, aggregate: Standard, early: Floats) -> Fl
 
 
 def _by_window(
-    final: WindowResults,
-    received: Ints,
-    missed: npt.NDArray[np.bool_],
-    waits: tuple[Ints, Ints] | None,
+    final: WindowResults, received: Ints, missed: npt.NDArray[np.bool_]
 ) -> list[SettledWindow]:
     """The groups of each window together, windows in order."""
     windows, code = np.unique(final.windows.window, return_inverse=True)
@@ -171,49 +173,8 @@ def _by_window(
         np.bincount(code, each, len(windows))
         for each in (received, final.records, missed, np.ones(len(code)))
     )
-    required = np.zeros(len(windows), np.int64)
-    if waits is not None:
-        required = waits[1][np.searchsorted(waits[0], windows)]
-    columns = (had / np.maximum(records, 1), above / np.maximum(groups, 1), required)
+    columns = (windows, had / np.maximum(records, 1), above.astype(int), groups.astype(int))
     return [SettledWindow(*row) for row in zip(*map(np.ndarray.tolist, columns), strict=True)]
-
-
-def arrivals(panes: Ints, newest: int) -> pa.Table:
-    """What is kept of records that came to these panes at this newest event time."""
-    pane, count = np.unique(panes, return_counts=True)
-    return pa.table({PANE: pane, NEWEST: np.full(len(pane), newest), COUNT: count})
-
-
-def required_waits(
-    grid: WindowLayout, arrived: pa.Table, windows: Ints, share: float
-) -> tuple[Ints, Ints]:
-    """The windows, sorted and each once, and how long each had to wait for `share` of its records.
-
-    In microseconds after the window's end: the least K with which it would still have been open
-    when the last record of that share came.
-    """
-    pane, newest, count = (arrived.column(name).to_numpy() for name in (PANE, NEWEST, COUNT))
-    order = np.lexsort((newest, pane))
-    windows = np.unique(windows)
-    low, high = (np.searchsorted(pane[order], edge) for edge in grid.pane_range(windows, windows))
-    end = windows * grid.every + grid.size
-    return windows, _required_waits(newest[order], count[order], low, high, end, share)
-
-
-@numba.njit(cache=True)
-def _required_waits(
-    newest: Ints, count: Ints, low: Ints, high: Ints, end: Ints, share: float
-) -> Ints:
-    waits = np.zeros(len(low), np.int64)
-    for i in range(len(low)):
-        total = count[low[i] : high[i]].sum()
-        there = 0
-        for k in np.argsort(newest[low[i] : high[i]]):
-            there += count[low[i] + k]
-            if there >= share * total:
-                waits[i] = max(0, newest[low[i] + k] - end[i] + 1)
-                break
-    return waits
 
 
 def _window_stats(final: WindowResults) -> dict[str | None, WindowStats]:

@@ -22,10 +22,12 @@ from rivermouth.kernels.aggregation.accumulators import (
     powers_of_ten,
 )
 from rivermouth.kernels.aggregation.extremes import Extremes, unordered
-from rivermouth.kernels.aggregation.multisets import Multisets
+from rivermouth.kernels.aggregation.multisets import Multisets, flat
+from rivermouth.kernels.aggregation.preferences import Firsts, Skylines
 from rivermouth.kernels.aggregation.udaf import Udaf
 from rivermouth.kernels.arrays import Bools, Ints
 from rivermouth.spec.aggregates import Aggregate, Aggregator, Standard
+from rivermouth.spec.preferences import Preference
 
 RECORDS = Counts("records", only_values=False)
 #: what a user's own aggregate may return, by Spark's names
@@ -39,6 +41,7 @@ UDAF_RESULTS = {
 }
 _MAX_DIGITS = 38
 _INT64_DIGITS = 18  # of a decimal that fits into 64 bits
+_ORDERED = f"numbers of up to {_INT64_DIGITS} digits, doubles, dates, times or booleans"
 
 
 class Lowering(NamedTuple):
@@ -59,6 +62,8 @@ def lowering(
     ColumnError
         For an aggregate of a column that it cannot be computed of.
     """
+    if isinstance(aggregate, Preference):
+        return _preference(name, aggregate, columns, types)
     if not isinstance(aggregate, Standard):
         return _udaf(name, aggregate)
     if aggregate.column is None:
@@ -72,25 +77,32 @@ def lowering(
         is_key = not pa.types.is_nested(dtype)
         _need(is_key, name, aggregate, dtype, "numbers, texts, dates, times or booleans")
         return Lowering(pa.int64(), (values,), lambda ranges: _array(values.distinct(ranges)))
-    of = pa.types
-    is_number = of.is_integer(dtype) or of.is_floating(dtype) or of.is_decimal(dtype)
     if aggregate.kind in ("min", "max"):
-        is_wide = of.is_decimal(dtype) and dtype.precision > _INT64_DIGITS
-        is_ordered = is_number or of.is_temporal(dtype) or of.is_boolean(dtype)
-        _need(
-            is_ordered and not is_wide, name, aggregate, dtype,
-            f"numbers of up to {_INT64_DIGITS} digits, doubles, dates, times or booleans",
-        )  # fmt: skip
+        _need(_is_ordered(dtype), name, aggregate, dtype, _ORDERED)
         extreme = Extremes(f"{column}{aggregate.kind}", aggregate.kind == "max")
         return Lowering(
             dtype, (extreme,), lambda ranges: unordered(ranges.merged(extreme)[extreme.name], dtype)
         )
-    _need(is_number, name, aggregate, dtype, "numbers")
+    _need(_is_number(dtype), name, aggregate, dtype, "numbers")
     makers = {"sum": _sum, "mean": _mean, "var": _variance, "std": _variance}
     return makers.get(aggregate.kind, _quantile)(aggregate, dtype, column, present)
 
 
-def _need(holds: bool, name: str, aggregate: Standard, dtype: pa.DataType, wanted: str) -> None:
+def _is_number(dtype: pa.DataType) -> bool:
+    of = pa.types
+    return bool(of.is_integer(dtype) or of.is_floating(dtype) or of.is_decimal(dtype))
+
+
+def _is_ordered(dtype: pa.DataType) -> bool:
+    """Whether the values' order is that of integers of 64 bits."""
+    if pa.types.is_decimal(dtype):
+        return bool(dtype.precision <= _INT64_DIGITS)
+    return _is_number(dtype) or pa.types.is_temporal(dtype) or pa.types.is_boolean(dtype)
+
+
+def _need(
+    holds: bool, name: str, aggregate: Standard | Preference, dtype: pa.DataType, wanted: str
+) -> None:
     if not holds:
         raise ColumnError(
             "summary",
@@ -130,6 +142,32 @@ def _udaf(name: str, aggregator: Aggregator) -> Lowering:
         return values.take(pa.array(np.cumsum(some) - 1, mask=~some))
 
     return Lowering(dtype, (states,), lower)
+
+
+def _preference(
+    name: str, aggregate: Preference, columns: Sequence[str], types: Mapping[str, pa.DataType]
+) -> Lowering:
+    for column, _ in aggregate.by:
+        _need(_is_ordered(types[column]), name, aggregate, types[column], _ORDERED)
+    for column in aggregate.columns:
+        is_plain = not pa.types.is_nested(types[column])
+        _need(is_plain, name, aggregate, types[column], "columns that are not nested")
+    largest = tuple(goal == "max" for _, goal in aggregate.by)
+    kept = ",".join(str(columns.index(column)) for column in aggregate.kept)
+    goals = "".join("-+"[each] for each in largest)
+    best: Firsts | Skylines = Skylines(f"{kept}.skyline{goals}", largest)
+    if aggregate.k is not None:
+        best = Firsts(f"{kept}.top{aggregate.k}{goals}", largest, aggregate.k)
+    dtype = pa.list_(pa.struct([(column, types[column]) for column in aggregate.columns]))
+
+    def lower(ranges: Ranges) -> pa.Array:
+        records, offsets = flat(ranges.merged(best)[best.name])
+        fields = [records.field(column) for column in aggregate.columns]
+        shown = pa.StructArray.from_arrays(fields, fields=list(dtype.value_type))
+        starts = pa.array(offsets, pa.int32())
+        return pa.ListArray.from_arrays(starts, shown, dtype, mask=_array(np.diff(offsets) == 0))
+
+    return Lowering(dtype, (best,), lower)
 
 
 def _sums(dtype: pa.DataType, column: str) -> Sums:

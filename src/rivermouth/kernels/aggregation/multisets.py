@@ -32,27 +32,27 @@ class Multisets:
         else:
             order = np.argsort(index, kind="stable")
             values, index = pa.array(doubles_of(values)).take(pa.array(order)), index[order]
-        return {self.name: _listed(values, np.searchsorted(index, np.arange(size + 1)))}
+        return {self.name: listed(values, np.searchsorted(index, np.arange(size + 1)))}
 
     def merge(self, partials: Partials, low: Ints, high: Ints) -> dict[str, pa.Array]:
         """See `Accumulator`; the ranges follow one another without gaps."""
-        values, offsets = _flat(partials[self.name])
+        values, offsets = flat(partials[self.name])
         starts = np.concatenate([offsets[low], offsets[high[-1:]]])
         if self.is_set:
             index = np.repeat(np.arange(len(low)), np.diff(starts))
             values, index = _distinct_values(values, index)
             starts = np.searchsorted(index, np.arange(len(low) + 1))
-        return {self.name: _listed(values, starts)}
+        return {self.name: listed(values, starts)}
 
     def quantiles(self, ranges: Ranges, share: float) -> Floats:
         """The quantile of each range, interpolated between neighbours; NaN for an empty one."""
-        values, offsets = _flat(ranges.partials[self.name])
+        values, offsets = flat(ranges.partials[self.name])
         order, rank = _ranked(values.to_numpy())
         return _quantiles(order, rank, offsets[ranges.low], offsets[ranges.high], share)
 
     def ranks(self, ranges: Ranges, values: Floats) -> tuple[Floats, Floats]:
         """The share of each range's values that lie below `values`, and at or below them."""
-        among, offsets = _flat(ranges.partials[self.name])
+        among, offsets = flat(ranges.partials[self.name])
         order, rank = _ranked(among.to_numpy())
         begin, end = offsets[ranges.low], offsets[ranges.high]
         below, upto = (
@@ -64,7 +64,7 @@ class Multisets:
 
     def distinct(self, ranges: Ranges) -> Ints:
         """How many different values each range has."""
-        values, offsets = _flat(ranges.partials[self.name])
+        values, offsets = flat(ranges.partials[self.name])
         codes = group([values], len(values))
         return _distinct(codes.code, len(codes), offsets[ranges.low], offsets[ranges.high])
 
@@ -78,11 +78,12 @@ def _distinct_values(values: pa.Array, index: Ints) -> tuple[pa.Array, Ints]:
     return values.take(pa.array(order[is_new])), index[order[is_new]]
 
 
-def _listed(values: pa.Array, offsets: Ints) -> pa.Array:
+def listed(values: pa.Array, offsets: Ints) -> pa.Array:
+    """Lists of the values between neighbouring offsets."""
     return pa.LargeListArray.from_arrays(pa.array(offsets, pa.int64()), values)
 
 
-def _flat(column: pa.Array | pa.ChunkedArray) -> tuple[pa.Array, Ints]:
+def flat(column: pa.Array | pa.ChunkedArray) -> tuple[pa.Array, Ints]:
     """The values of all partials one after the other, and where each partial's start."""
     lists = normalized(column)
     offsets = lists.offsets.to_numpy()
@@ -106,7 +107,7 @@ def _add(tree: Ints, at: int, change: int) -> None:
 
 
 @numba.njit(cache=True)
-def _nth(tree: Ints, n: int) -> int:
+def nth_rank(tree: Ints, n: int) -> int:
     """The rank of the nth value that is in, counted from 0 (a Fenwick tree's descent)."""
     at, step = 0, 1
     while 2 * step < len(tree):
@@ -120,7 +121,7 @@ def _nth(tree: Ints, n: int) -> int:
 
 
 @numba.njit(cache=True, inline="always")
-def _slide(tree: Ints, rank: Ints, begin: Ints, end: Ints, i: int) -> None:
+def slide(tree: Ints, rank: Ints, begin: Ints, end: Ints, i: int) -> None:
     """Let the values of range i enter and those before it leave; begin and end only grow."""
     for k in range(end[i - 1] if i else 0, end[i]):
         _add(tree, rank[k], 1)
@@ -132,14 +133,14 @@ def _slide(tree: Ints, rank: Ints, begin: Ints, end: Ints, i: int) -> None:
 def _quantiles(order: Floats, rank: Ints, begin: Ints, end: Ints, share: float) -> Floats:
     tree, result = np.zeros(len(rank) + 1, np.int64), np.full(len(begin), np.nan)
     for i in range(len(begin)):
-        _slide(tree, rank, begin, end, i)
+        slide(tree, rank, begin, end, i)
         if end[i] > begin[i]:
             position = share * (end[i] - begin[i] - 1)
             lower = int(np.floor(position))
             part = position - lower
-            result[i] = order[_nth(tree, lower)]
+            result[i] = order[nth_rank(tree, lower)]
             if part > 0:
-                result[i] = result[i] * (1 - part) + order[_nth(tree, lower + 1)] * part
+                result[i] = result[i] * (1 - part) + order[nth_rank(tree, lower + 1)] * part
     return result
 
 
@@ -147,7 +148,7 @@ def _quantiles(order: Floats, rank: Ints, begin: Ints, end: Ints, share: float) 
 def _counts_below(rank: Ints, begin: Ints, end: Ints, bound: Ints) -> Ints:
     tree, result = np.zeros(len(rank) + 1, np.int64), np.zeros(len(begin), np.int64)
     for i in range(len(begin)):
-        _slide(tree, rank, begin, end, i)
+        slide(tree, rank, begin, end, i)
         at = bound[i]
         while at > 0:
             result[i] += tree[at]

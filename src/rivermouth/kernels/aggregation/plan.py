@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -18,10 +18,15 @@ from rivermouth.kernels.aggregation.panes import (
     window_ranges,
 )
 from rivermouth.kernels.arrays import Ints
-from rivermouth.kernels.state.groups import group
+from rivermouth.kernels.state.groups import Groups, group
 from rivermouth.spec import summaries as names
 from rivermouth.spec.aggregates import Standard
+from rivermouth.spec.preferences import Preference
 from rivermouth.spec.summaries import Summary
+from rivermouth.spec.windows import Window
+
+#: what an accumulator is lifted from: a column, several as structs, or None for rows as such
+Lifted = str | tuple[str, ...] | None
 
 PANE = "pane"
 _POWERS = {"sum": 2, "mean": 2, "var": 4, "std": 4}  # that their required coverage depends on
@@ -46,12 +51,13 @@ class AggPlan:
     with_stats: bool = False
 
     def __reduce__(self) -> tuple[object, ...]:
-        return AggPlan, (self.summary, self.types, self.with_stats)  # without what is cached
+        return type(self), (self.summary, self.types, self.with_stats)  # without what is cached
 
     @cached_property
     def grid(self) -> WindowLayout:
         """The windows."""
         window = self.summary.window
+        assert isinstance(window, Window)
         return WindowLayout(window.size_us, window.every_us, window.pane_us)
 
     @cached_property
@@ -73,11 +79,12 @@ class AggPlan:
         return {column: PowerSums(str(at(column)), most) for column, most in powers.items()}
 
     @cached_property
-    def accumulators(self) -> tuple[tuple[str | None, Accumulator], ...]:
-        """Each accumulator once, with the column it is lifted from; None for rows as such."""
-        found: dict[tuple[str | None, Accumulator], None] = {(None, RECORDS): None}
+    def accumulators(self) -> tuple[tuple[Lifted, Accumulator], ...]:
+        """Each accumulator once, with what it is lifted from."""
+        found: dict[tuple[Lifted, Accumulator], None] = {(None, RECORDS): None}
         for name, each in self.summary.aggregates:
-            found |= {(each.column, one): None for one in self.lowerings[name].accumulators}
+            of = each.kept if isinstance(each, Preference) else each.column
+            found |= {(of, one): None for one in self.lowerings[name].accumulators}
         return (*found, *self.power_sums.items())
 
     @property
@@ -85,8 +92,21 @@ class AggPlan:
         """The names of the group columns in partials."""
         return [f"by.{k}" for k in range(len(self.summary.by))]
 
-    def schema(self, record: pa.DataType | None = None) -> pa.Schema:
-        """The result's columns; with those of rejected records where their type is given."""
+    def without_stats(self, partials: pa.Table) -> pa.Table:
+        """The columns of partials that results need."""
+        empty = np.zeros(0, np.int64)
+        stats = {
+            name
+            for column, sums in self.power_sums.items()
+            for name in sums.lift(pa.array([], self.types[column]), empty, 0)
+        }
+        return partials.select([name for name in partials.column_names if name not in stats])
+
+    def schema(self, record: pa.DataType | None = None, *, partials: bool = False) -> pa.Schema:
+        """The result's columns; with those of rejected records where their type is given.
+
+        `partials` adds a column for encoded partials, which a store keeps.
+        """
         time = self.types[self.summary.time]
         fields = [
             *((name, self.types[name]) for name in self.summary.by),
@@ -101,6 +121,8 @@ class AggPlan:
         if record is not None:
             more = [(names.RECORD, record), (names.REASON, pa.string())]
             fields = [(names.KIND, pa.string()), *fields, *more]
+        if partials:
+            fields.append((names.PARTIALS, pa.binary()))
         return pa.schema(fields)
 
     def times(self, rows: pa.Table) -> Ints:
@@ -110,16 +132,30 @@ class AggPlan:
 
     def lift(self, rows: pa.Table, times: Ints) -> pa.Table:
         """The partials of rows: one for each group and pane that they fall into."""
+        return self.lift_indexed(rows, times)[0]
+
+    def lift_indexed(self, rows: pa.Table, times: Ints) -> tuple[pa.Table, Ints]:
+        """The partials of rows, and the partial of each row."""
         columns = {name: rows.column(name).combine_chunks() for name in self.types}
-        keys, pane = [columns[name] for name in self.summary.by], self.grid.panes(times)
-        groups = group(keys, rows.num_rows)
-        index, first = partial_index(groups.code, len(groups), pane)
+        keys = [columns[name] for name in self.summary.by]
+        index, first, places = self._indexed(group(keys, rows.num_rows), times)
         taken = (column.take(pa.array(first)) for column in keys)
-        partials = dict(zip(self.keys, taken, strict=True)) | {PANE: pa.array(pane[first])}
-        for name, accumulator in self.accumulators:
-            column = pa.nulls(0) if name is None else columns[name]
-            partials |= accumulator.lift(column, index, len(first))
-        return pa.table(partials)
+        partials = dict(zip(self.keys, taken, strict=True)) | places
+        for of, accumulator in self.accumulators:
+            partials |= accumulator.lift(_lifted(of, columns), index, len(first))
+        return pa.table(partials), index
+
+    def _indexed(self, groups: Groups, times: Ints) -> tuple[Ints, Ints, dict[str, pa.Array]]:
+        """The partial of each row, the first row of each partial, and where partials lie."""
+        pane = self.grid.panes(times)
+        index, first = partial_index(groups.code, len(groups), pane)
+        return index, first, {PANE: pa.array(pane[first])}
+
+    def merged(self, tables: Sequence[pa.Table]) -> pa.Table:
+        """The partials of several tables as one, in which each group and pane is once."""
+        if len(tables) == 1:
+            return tables[0]
+        return self.merge(pa.concat_tables(tables, promote_options="default").combine_chunks())
 
     def merge(self, partials: pa.Table) -> pa.Table:
         """The same partials, those of one group and pane merged."""
@@ -127,9 +163,9 @@ class AggPlan:
         is_first = np.ones(len(code), bool)
         is_first[1:] = (np.diff(code) != 0) | (np.diff(ordered.column(PANE).to_numpy()) != 0)
         low = np.flatnonzero(is_first)
-        merged = _columns(ordered.select([*self.keys, PANE]).take(pa.array(low)))
+        merged = columns_of(ordered.select([*self.keys, PANE]).take(pa.array(low)))
         for _, accumulator in self.accumulators:
-            merged |= accumulator.merge(_columns(ordered), low, np.append(low[1:], len(code)))
+            merged |= accumulator.merge(columns_of(ordered), low, np.append(low[1:], len(code)))
         return pa.table(merged)
 
     def results(self, partials: pa.Table, first: int, last: int) -> WindowResults:
@@ -148,7 +184,15 @@ class AggPlan:
         return code[order], partials.combine_chunks().take(pa.array(order))
 
 
-def _columns(table: pa.Table) -> dict[str, pa.ChunkedArray]:
+def _lifted(of: Lifted, columns: Mapping[str, pa.Array]) -> pa.Array:
+    """What an accumulator is lifted from."""
+    if isinstance(of, tuple):
+        return pa.StructArray.from_arrays([columns[name] for name in of], list(of))
+    return pa.nulls(0) if of is None else columns[of]
+
+
+def columns_of(table: pa.Table) -> dict[str, pa.ChunkedArray]:
+    """The columns of a table by name."""
     return dict(zip(table.column_names, table.columns, strict=True))
 
 
@@ -166,7 +210,7 @@ class WindowResults:
     @cached_property
     def ranges(self) -> Ranges:
         """The range of partials of each window."""
-        return Ranges(_columns(self.partials), self.windows.low, self.windows.high)
+        return Ranges(columns_of(self.partials), self.windows.low, self.windows.high)
 
     @cached_property
     def records(self) -> Ints:

@@ -1,4 +1,4 @@
-"""What `aggregate` does in a bucket: records in, results of windows that close out."""
+"""What `aggregate` does in a bucket: partials in, results of windows that close out."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from rivermouth.kernels.aggregation import evaluation
-from rivermouth.kernels.aggregation.evaluation import early_results, evaluate, required_waits
-from rivermouth.kernels.aggregation.plan import AggPlan
+from rivermouth.kernels.aggregation.evaluation import early_results, evaluate
+from rivermouth.kernels.aggregation.lowering import RECORDS
+from rivermouth.kernels.aggregation.plan import PANE, AggPlan
+from rivermouth.kernels.aggregation.slots import Slots, partials_by_slot
 from rivermouth.kernels.aggregation.state import BucketState
 from rivermouth.kernels.aggregation.thresholds import required_coverage
-from rivermouth.kernels.state.bucketing import REASON, Arrivals, latest
+from rivermouth.kernels.arrays import Ints
+from rivermouth.kernels.state.bucketing import COUNT, OLDEST, REASON, Arrivals, encode, latest
 from rivermouth.spec import summaries as names
 from rivermouth.spec.slack import Quality, Slack
 
 #: the values of the column ``kind``
-ROW, LATE, FUTURE, REJECTED = "row", "late", "future", "rejected"
-_BEFORE = -(1 << 62)  # the newest event time before the first record
+ROW, LATE, FUTURE, REJECTED, PARTIALS = "row", "late", "future", "rejected", "partials"
 
 
 class AggregateProcessor:
@@ -33,7 +34,9 @@ class AggregateProcessor:
     slack
         How long windows wait.
     schema
-        The result's columns; with a column ``record`` late and rejected records are rows, too.
+        The result's columns; with a column ``record`` late and rejected records are rows, too, and
+        records come to the bucket (`AggregateRouter`). Otherwise partials do (`PartialsRouter`).
+        With a column `PARTIALS` of bytes there are rows of the records' partials, for a store.
     idle_timeout
         Microseconds of wall clock without a record after which all windows close; None: never.
     """
@@ -44,6 +47,7 @@ class AggregateProcessor:
         self._plan, self._slack, self._schema = plan, slack, schema
         self._idle_timeout = idle_timeout
         self._with_records = names.RECORD in schema.names
+        self._slots = Slots.of(plan.grid) if names.PARTIALS in schema.names else None
         self._counts: Counter[str] = Counter()
         self._rejected: Counter[str] = Counter()
         self._gauges: dict[str, Any] = {}
@@ -67,8 +71,13 @@ class AggregateProcessor:
     ) -> Iterator[pa.Table]:
         """Take in what has arrived; emit the windows that close, and late and rejected records."""
         state = BucketState(self._plan, self._slack, store, cache)
-        if arrivals.sides[0]:
-            yield from self._take_in(state, pa.concat_tables(arrivals.sides[0]).combine_chunks())
+        if arrivals.sides[0] and self._with_records:
+            rows = pa.concat_tables(arrivals.sides[0]).combine_chunks()
+            yield from self._take_in_rows(state, rows)
+        elif arrivals.sides[0]:
+            times = pa.concat_tables(arrivals.times)
+            oldest, count = (times.column(name).to_numpy() for name in (OLDEST, COUNT))
+            self._take_in(state, self._plan.merged(arrivals.sides[0]), oldest, count)
         yield from self._reject(arrivals)
         progress = state.progress
         if arrivals.newest[0] is not None:
@@ -83,26 +92,66 @@ class AggregateProcessor:
         if not arrivals.last:
             self._gauges["state"] = state.save()
 
-    def _take_in(self, state: BucketState, rows: pa.Table) -> Iterator[pa.Table]:
-        """Keep the rows, remember their delays, and emit those that are late."""
-        times, grid, progress = self._plan.times(rows), self._plan.grid, state.progress
-        pane = grid.panes(times)
-        late, gone = np.zeros((2, len(times)), bool)
+    def _take_in_rows(self, state: BucketState, rows: pa.Table) -> Iterator[pa.Table]:
+        """Take in records, and emit those that are late."""
+        times, closed = self._plan.times(rows), state.progress.closed
+        if closed is not None:
+            pane = self._plan.grid.panes(times)
+            late = self._plan.grid.first_window(pane) <= closed
+            if late.any():
+                yield self._records(rows.filter(pa.array(late)), [LATE] * int(late.sum()))
+        partials = self._plan.lift(rows, times)
+        if self._slots is not None:
+            yield self._stored(partials, self._slots, closed)
+        self._take_in(state, partials, times)
+
+    def _take_in(
+        self, state: BucketState, partials: pa.Table, times: Ints, count: Ints | None = None
+    ) -> None:
+        """Keep the partials, and remember the delays of their records.
+
+        `times` are the records', `count` how many have each of them. All records of a pane have the
+        same windows, so that they are late together.
+        """
+        grid, progress = self._plan.grid, state.progress
+        pane, records = (partials.column(name).to_numpy() for name in (PANE, RECORDS.name))
+        late, gone = np.zeros((2, len(pane)), bool)
         if progress.closed is not None:
             late = grid.first_window(pane) <= progress.closed
             gone = grid.last_window(pane) <= state.settled
-        late_rows = int(late.sum())
-        self._counts.update(rows_in=len(times), late=late_rows, on_time=len(times) - late_rows)
-        if progress.newest is not None:
-            state.controller.delays.add(np.maximum(progress.newest - times, 0), progress.newest)
-        kept = rows.filter(pa.array(~gone)) if gone.any() else rows
-        if kept.num_rows:
-            state.partials.append(self._plan.lift(kept, times[~gone]))
-            if isinstance(self._slack, Quality) and self._slack.calibrate:
-                newest = _BEFORE if progress.newest is None else progress.newest
-                state.arrivals.append(evaluation.arrivals(pane[~gone], newest))
-        if self._with_records and late_rows:
-            yield self._records(rows.filter(pa.array(late)), [LATE] * late_rows)
+        rows, late_rows = int(records.sum()), int(records[late].sum())
+        self._counts.update(rows_in=rows, late=late_rows, on_time=rows - late_rows)
+        newest = progress.newest
+        if newest is not None:
+            state.controller.delays.add(np.maximum(newest - times, 0), newest, count)
+        learns = isinstance(self._slack, Quality) and self._slack.controller == "learned"
+        if learns and progress.closed is not None:
+            after = grid.first_window(pane) <= state.settled
+            if after.any():
+                missed = state.came_after_all(
+                    partials.filter(pa.array(after)), self._missing(state)
+                )
+                self._counts.update(results_above_eps=missed)
+        if gone.all():
+            return
+        if gone.any():
+            partials = partials.filter(pa.array(~gone))
+        state.partials.append(partials)
+        if learns:
+            state.replay_later(partials)
+
+    def _missing(self, state: BucketState) -> float:
+        """The share of a window's records that may be missing."""
+        assert isinstance(self._slack, Quality)
+        if not state.stats:
+            return self._slack.eps
+        return 1 - required_coverage(self._plan.summary, self._slack, state.stats)
+
+    def _stored(self, partials: pa.Table, slots: Slots, closed: int | None) -> pa.Table:
+        """What a store keeps of the partials that have come, a row for each slot of time."""
+        found = partials_by_slot(slots, self._plan.without_stats(partials))
+        rows = [encode(part, {"slot": slot, "closed": closed}) for slot, part in found]
+        return self._table({names.KIND: [PARTIALS] * len(rows), names.PARTIALS: rows})
 
     def _reject(self, arrivals: Arrivals) -> Iterator[pa.Table]:
         """Count the records without a usable time, and emit them."""
@@ -177,22 +226,21 @@ class AggregateProcessor:
         first = state.early.lowest() if progress.settled is None else progress.settled + 1
         if first is None or last - first + 1 < grid.size // grid.every:
             return  # windows that overlap are evaluated together
-        final, waits = state.results(first, last), None
+        final = state.results(first, last)
         progress.settled = last
         if final is None:
             return
-        if quality is not None and quality.calibrate and state.stats:
-            share = required_coverage(self._plan.summary, quality, state.stats)
-            arrived = state.arrivals.rows(*state.panes(first, last))
-            if arrived is not None:
-                windows = final.windows.window
-                waits = required_waits(grid, arrived, windows, controller.required(share))
-        found = evaluate(quality, state.early.rows(first, last), final, waits)
+        found = evaluate(quality, state.early.rows(first, last), final)
         if quality is not None:
             state.learn(found.stats)
-            share = required_coverage(self._plan.summary, quality, state.stats)
-            controller.settle(found.windows, share, newest, with_waits=waits is not None)
-            self._gauges["required_coverage"] = controller.required(share)
+            required = required_coverage(self._plan.summary, quality, state.stats)
+            if quality.controller == "pd":
+                self._gauges["required_coverage"] = required
+                controller.settle(found.windows, required)
+            else:
+                controller.settle(found.windows)
+                state.learn_wait(quality, found.windows, final, 1 - required)
+            self._gauges |= controller.promise(quality.delta)
         self._gauges["settled_coverage"] = found.early / max(1, found.records)
         self._counts.update(
             results_checked=found.results,

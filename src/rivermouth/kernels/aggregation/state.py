@@ -5,18 +5,25 @@ from __future__ import annotations
 import json
 from collections.abc import MutableMapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from rivermouth.kernels.aggregation.control import SlackController
+import numpy as np
+import pyarrow as pa
+
+from rivermouth.kernels.aggregation import waits
+from rivermouth.kernels.aggregation.control import SettledWindow, SlackController
 from rivermouth.kernels.aggregation.evaluation import WINDOW
 from rivermouth.kernels.aggregation.plan import PANE, AggPlan, WindowResults
+from rivermouth.kernels.aggregation.promise import first_kept, learned_wait
 from rivermouth.kernels.aggregation.thresholds import WindowStats
 from rivermouth.kernels.state.segments import Segments
-from rivermouth.spec.slack import Slack
+from rivermouth.spec.slack import Quality, Slack
 
 #: raised when what is kept in the state changes its meaning
 FORMAT = 1
 _META = "meta"
+_BEFORE = -(1 << 62)  # the newest event time before the first record
 _RECENT = 0.05  # the weight of a micro-batch's windows in their statistics
 
 
@@ -51,7 +58,8 @@ class BucketState:
         self._plan, self._store = plan, store
         kept = json.loads(store[_META]) if _META in store else {}
         self.progress = Progress(**kept.get("position", {}))
-        self.controller = SlackController.of(slack, kept.get("control"))
+        shared = -(-plan.grid.size // plan.grid.every)
+        self.controller = SlackController.of(slack, kept.get("control"), overlap=shared)
         self.stats: dict[str | None, WindowStats] = {
             (None if at < 0 else plan.summary.columns[at]): WindowStats(**stats)
             for at, stats in kept.get("shapes", [])
@@ -63,7 +71,9 @@ class BucketState:
 
         self.partials = segments("entries", "e", PANE, merge=plan.merge)
         self.early = segments("early", "a", WINDOW)
-        self.arrivals = segments("arrivals", "w", PANE)
+        self.arrived = segments("arrived", "r", PANE, merge=partial(waits.merge, plan))
+        self.waits = segments("waits", "n", WINDOW)
+        segments("arrivals", "w", PANE).clear()  # the first version's
 
     def save(self) -> dict[str, int]:
         """Write what is not yet in the store; how many rows there are."""
@@ -77,7 +87,8 @@ class BucketState:
             ],
             "entries": self.partials.kept(),
             "early": self.early.kept(),
-            "arrivals": self.arrivals.kept(),
+            "arrived": self.arrived.kept(),
+            "waits": self.waits.kept(),
         }
         self._store[_META] = json.dumps(kept).encode()
         return {"entries": len(self.partials), "unchecked": len(self.early)}
@@ -108,11 +119,48 @@ class BucketState:
             old = self.stats.get(column, new)
             self.stats[column] = old.towards(new, _RECENT) if old.is_finite else new
 
+    def replay_later(self, partials: pa.Table) -> None:
+        """Keep partials that have come now, of a sample of groups, until their windows settle."""
+        newest = _BEFORE if self.progress.newest is None else self.progress.newest
+        sampled, bound = waits.sample(self._plan, partials, self.controller.sampled)
+        self.controller.sampled = bound
+        self.arrived.append(waits.with_clock(self._plan.grid, sampled, newest))
+
+    def learn_wait(
+        self, slack: Quality, windows: list[SettledWindow], final: WindowResults, missing: float
+    ) -> None:
+        """Learn how long windows have to wait from those that have settled."""
+        first, last = windows[0].window, windows[-1].window
+        arrived = self.arrived.rows(*self.panes(first, last))
+        if arrived is not None:
+            shares = {each.window: each.missed / each.results for each in windows}
+            needed = waits.needed_waits(self._plan, slack, arrived, final, shares)
+            self.waits.append(needed)
+        if (kept := self.waits.rows(_BEFORE, last)) is not None:
+            overlap = waits.overlap(self._plan.grid)
+            window, wait, missed = waits.revised(kept, missing)
+            self.controller.wait = learned_wait(window, wait, missed, slack.delta, overlap)
+            if len(window):
+                self.waits.drop_below(first_kept(window, slack.delta, overlap))
+
+    def came_after_all(self, partials: pa.Table, missing: float) -> int:
+        """Count records of windows that had settled; about how many results they make missed."""
+        assert self.progress.newest is not None
+        rows = waits.came_after_all(self._plan, partials, self.settled, self.progress.newest)
+        if (kept := self.waits.rows(_BEFORE, self.settled)) is None or not rows.num_rows:
+            return 0
+        self.waits.append(rows)
+        window, _, before = waits.revised(kept, missing)
+        _, _, now = waits.revised(pa.concat_tables([kept, rows]), missing)
+        windows = len(np.unique(window)) * waits.stride(self._plan.grid)
+        share = float(now.sum() - before.sum()) * windows / max(1, len(window))
+        return self.controller.share.revise(share)
+
     def drop_settled(self) -> None:
         """Drop what no window that is open or not yet evaluated needs."""
         if self.progress.closed is not None:
             first = self.settled + 1
             pane, _ = self.panes(first, first)
             self.partials.drop_below(pane)
-            self.arrivals.drop_below(pane)
+            self.arrived.drop_below(pane)
             self.early.drop_below(first)

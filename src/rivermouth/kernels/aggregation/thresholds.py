@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import NormalDist
 
-from rivermouth.spec.aggregates import Aggregate, Standard
+from rivermouth.spec.aggregates import Aggregate, Aggregator
+from rivermouth.spec.preferences import Preference
 from rivermouth.spec.slack import Quality
 from rivermouth.spec.summaries import Summary
 
@@ -55,7 +56,7 @@ def _share(aggregate: Aggregate, slack: Quality, stats: WindowStats) -> float:
     if not stats.is_finite:
         return 1.0
     eps, delta = slack.eps, slack.delta
-    kind = aggregate.kind if isinstance(aggregate, Standard) else "udaf"
+    kind = "udaf" if isinstance(aggregate, Aggregator) else aggregate.kind
 
     def error_of(result: float) -> float:
         return eps if slack.absolute else eps * result
@@ -73,6 +74,10 @@ def _share(aggregate: Aggregate, slack: Quality, stats: WindowStats) -> float:
             return of_variance(relative if kind == "var" else 2 * relative, delta, stats)
         case "quantile":
             return of_quantile(min(eps, 1.0), delta, stats)
+        case "top" if isinstance(aggregate, Preference) and aggregate.k is not None:
+            return of_set(eps, delta, min(aggregate.k, math.ceil(stats.count)))
+        case "skyline":  # of the size that requires most: one missing record is just eps of it
+            return of_set(eps, delta, min(math.floor(1 / min(eps, 1.0)), math.ceil(stats.count)))
     return 1 - delta  # min, max and a user's own
 
 
@@ -133,6 +138,29 @@ def of_quantile(eps: float, delta: float, stats: WindowStats) -> float:
     drawn = math.log(2 / delta) / (2 * eps**2)
     needs = drawn * (1 + 1 / stats.count) / (1 + drawn / stats.count)
     return min(1.0, needs / stats.count)
+
+
+def of_set(eps: float, delta: float, size: int) -> float:
+    """The share for a set of `size` records of which less than eps may be missing.
+
+    With u the missing share, the number of the set's records that are missing is binomial. u is
+    the largest with which eps of them or more are missing with a probability of at most delta: for
+    one record u = delta, as for a minimum or a maximum.
+
+    Examples
+    --------
+    >>> of_set(0.05, 0.05, 1), round(of_set(0.05, 0.05, 10), 4), round(of_set(0.2, 0.05, 10), 4)
+    (0.95, 0.9949, 0.9632)
+    """
+    most = math.ceil(eps * size - 1e-9)  # so many missing are too many
+    if size < 1 or most > size:
+        return 0.0
+    low, high = 0.0, 1.0
+    while high - low > 1e-12:
+        u = (low + high) / 2
+        below = (math.comb(size, n) * u**n * (1 - u) ** (size - n) for n in range(most))
+        low, high = (u, high) if 1 - sum(below) <= delta else (low, u)
+    return round(1 - low, 9)
 
 
 def _z(delta: float) -> float:

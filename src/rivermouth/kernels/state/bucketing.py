@@ -5,6 +5,9 @@ message: an Arrow stream whose schema metadata holds the side, the message's pos
 of arrival, and the newest event time that the task has seen. Spark then shuffles and sorts a few
 messages instead of many rows, and they are decoded without a copy. Every task also sends an empty
 message, a heartbeat, to every bucket, so that all buckets compute the same watermark.
+
+A router that can combine rows sends what they are summed up to instead (a combiner, as in
+MapReduce), and beside it the rows' times, thinned out.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +23,10 @@ import pyarrow as pa
 REASON = "reason"
 #: why a stateful operator rejects a row
 NO_TIME, FUTURE, BAD_GEOMETRY, NO_KEY = "null_time", "future", "invalid_geometry", "null_key"
+#: the columns of combined rows' times
+OLDEST, COUNT = "oldest", "count"
+#: what a message holds
+ROWS, TIMES, REJECTED = "rows", "times", "rejected"
 _HEADER = b"rivermouth"
 
 
@@ -44,6 +51,28 @@ class Routed:
     bucket: np.ndarray
     newest: int | None
     rejected: pa.RecordBatch | None = None
+
+
+class Combined(NamedTuple):
+    """What a task's rows are summed up to, and the times of the rows; each with its buckets.
+
+    `times` has the columns `OLDEST` and `COUNT`: of rows whose times are close to each other the
+    oldest time, in microseconds since 1970, and how many they are.
+    """
+
+    rows: pa.Table
+    bucket: np.ndarray
+    times: pa.Table
+    times_bucket: np.ndarray
+
+
+@runtime_checkable
+class Combiner(Protocol):
+    """A router that sums up rows before they are sent; their buckets in `Routed` are not used."""
+
+    def combine(self, rows: pa.Table) -> Combined:
+        """What is sent instead of `rows`, which are those of several batches."""
+        ...
 
 
 class Router(Protocol):
@@ -77,6 +106,8 @@ class Arrivals:
         Whether no more input follows: the input was a batch frame.
     notes
         The notes of the tasks' routers.
+    times
+        The times of rows that were combined, see `Combined`.
     """
 
     sides: tuple[tuple[pa.Table, ...], ...]
@@ -85,6 +116,7 @@ class Arrivals:
     rejected: tuple[tuple[int, pa.Table], ...] = ()
     last: bool = False
     notes: tuple[dict[str, Any], ...] = ()
+    times: tuple[pa.Table, ...] = ()
 
 
 class BucketProcessor(Protocol):
@@ -120,12 +152,15 @@ class Packer:
         The task's number, which orders its messages among those of other tasks.
     rows
         How many rows are gathered before they are packed.
+    combiner
+        What sums them up before, if anything does.
     """
 
     side: int
     buckets: int
     task: int
     rows: int = 1 << 20
+    combiner: Combiner | None = None
     _pending: list[Routed] = field(default_factory=list)
     _count: int = 0
     _sent: int = 0
@@ -135,7 +170,7 @@ class Packer:
         """The messages to send now, each with its bucket."""
         self._newest = latest(self._newest, routed.newest)
         if routed.rejected is not None and routed.rejected.num_rows:
-            yield 0, self._message(routed.rejected, rejected=True)
+            yield 0, self._message(routed.rejected, REJECTED)
         if routed.rows.num_rows:
             self._pending.append(routed)
             self._count += routed.rows.num_rows
@@ -155,26 +190,36 @@ class Packer:
         rows = pa.Table.from_batches([routed.rows for routed in self._pending]).combine_chunks()
         bucket = np.concatenate([routed.bucket for routed in self._pending])
         self._pending, self._count = [], 0
+        if self.combiner is None:
+            yield from self._by_bucket(rows, bucket, ROWS)
+            return
+        combined = self.combiner.combine(rows)
+        yield from self._by_bucket(combined.rows, combined.bucket, ROWS)
+        yield from self._by_bucket(combined.times, combined.times_bucket, TIMES)
+
+    def _by_bucket(
+        self, rows: pa.Table, bucket: np.ndarray, content: str
+    ) -> Iterator[tuple[int, bytes]]:
         order = np.argsort(bucket, kind="stable")
         ends = np.cumsum(np.bincount(bucket, minlength=self.buckets))
         rows = rows.take(pa.array(order))
         for number, end in enumerate(ends):
             begin = int(ends[number - 1]) if number else 0
             if end > begin:
-                yield number, self._message(rows.slice(begin, int(end) - begin))
+                yield number, self._message(rows.slice(begin, int(end) - begin), content)
 
     def _message(
         self,
         rows: pa.Table | pa.RecordBatch,
+        content: str = ROWS,
         *,
-        rejected: bool = False,
         note: dict[str, Any] | None = None,
     ) -> bytes:
         header = {
             "side": self.side,
             "order": [self.task, self._sent],
             "newest": self._newest,
-            "rejected": rejected,
+            "content": content,
             **({} if note is None else {"note": note}),
         }
         self._sent += 1
@@ -205,16 +250,20 @@ def arrivals(messages: Iterable[bytes], *, sides: int, now: int, last: bool) -> 
     decoded.sort(key=lambda message: (message[1]["side"], message[1]["order"]))
     rows: list[list[pa.Table]] = [[] for _ in range(sides)]
     newest: list[int | None] = [None] * sides
-    rejected = []
+    rejected, times = [], []
     for table, header in decoded:
         side = header["side"]
         newest[side] = latest(newest[side], header["newest"])
-        if header["rejected"]:
+        if header["content"] == REJECTED:
             rejected.append((side, table))
+        elif header["content"] == TIMES:
+            times.append(table)
         elif table.num_rows:
             rows[side].append(table)
     notes = tuple(header["note"] for _, header in decoded if "note" in header)
-    return Arrivals(tuple(map(tuple, rows)), tuple(newest), now, tuple(rejected), last, notes)
+    return Arrivals(
+        tuple(map(tuple, rows)), tuple(newest), now, tuple(rejected), last, notes, tuple(times)
+    )
 
 
 def latest(one: int | None, other: int | None) -> int | None:

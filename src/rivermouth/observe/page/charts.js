@@ -77,6 +77,14 @@ rivermouth.charts = (() => {
       ],
     },
     {
+      id: "promise", title: "Early results that missed eps, so far", unit: format.percent,
+      lines: [
+        ["missed", "a", (o) => o.gauges.missed_share],
+        ["upper bound (95 %)", "c", (o) => o.gauges.missed_high],
+        ["promised", "b", (o) => o.gauges.missed_promised],
+      ],
+    },
+    {
       id: "slack", title: "Slack K and wait for a result", unit: format.seconds,
       lines: [
         ["K", "a", (o) => o.gauges.slack],

@@ -35,6 +35,7 @@ from rivermouth.errors import DefinitionError, SessionError, StateError
 from rivermouth.kernels.state.bucket_keys import bucket_keys
 from rivermouth.kernels.state.bucketing import (
     BucketProcessor,
+    Combiner,
     Packer,
     Router,
     arrivals,
@@ -45,6 +46,7 @@ from rivermouth.kernels.state.pair_encoding import is_encoded, unpacked
 from rivermouth.spark.engines import stateless
 from rivermouth.spark.runtime.freeze_gc import freeze_gc
 from rivermouth.spark.runtime.session import ROCKSDB
+from rivermouth.spark.runtime.versions import GroupWork, apply_in_arrow
 from rivermouth.spec.durations import Duration, microseconds
 from rivermouth.tables.worker_cache import WorkerCache
 
@@ -137,21 +139,21 @@ def run(inputs: Sequence[Input], operator: Operator, *, about: Any = None) -> Da
     packed = reduce(
         DataFrame.unionAll, (_packed(one, i, operator.buckets) for i, one in enumerate(inputs))
     )
-    grouped, arrow = packed.groupBy("bucket"), operator.arrow
     if packed.isStreaming:
         _check_provider(packed.sparkSession, operator.name)
-        output = grouped.transformWithStateInPandas(
+        output = packed.groupBy("bucket").transformWithStateInPandas(
             _StatefulBuckets(operator, len(inputs)),
             _OUTPUT,
             outputMode="Append",
             timeMode="None" if operator.idle_timeout is None else "ProcessingTime",
         )
     else:
-        output = grouped.applyInArrow(_batch_bucket(operator, len(inputs)), _OUTPUT)
+        work = _batch_bucket(operator, len(inputs))
+        output = apply_in_arrow(packed, "bucket", work, _OUTPUT)
     observed_as = stateless.report_name(operator.name, about)
     observed = output.observe(observed_as, F.collect_list("report").alias(stateless.REPORTS))
     return observed.filter(F.col("rows").isNotNull()).mapInArrow(
-        _unpack(arrow), stateless.nullable(operator.schema)
+        _unpack(operator.arrow), stateless.nullable(operator.schema)
     )
 
 
@@ -173,7 +175,9 @@ def _packed(source: Input, number: int, buckets: int) -> DataFrame:
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         router = make()
-        packer = Packer(number, buckets, context.partitionId() if context else 0)
+        combiner = router if isinstance(router, Combiner) else None
+        task = context.partitionId() if context else 0
+        packer = Packer(number, buckets, task, combiner=combiner)
         for batch in batches:
             yield from _rows(packer.add(router.route(batch, _now())), keys)
         yield from _rows(packer.end(router.note()), keys)
@@ -264,7 +268,7 @@ class _StatefulBuckets(StatefulProcessor):
         self._handle.registerTimer(_now() // 1000 + int(seconds * 1000) + 1)
 
 
-def _batch_bucket(operator: Operator, inputs: int) -> Callable[..., Iterator[pa.RecordBatch]]:
+def _batch_bucket(operator: Operator, inputs: int) -> GroupWork:
     """What processes a bucket of a batch frame: one call over all of its rows."""
     numbers = {key: bucket for bucket, key in enumerate(bucket_keys(operator.buckets))}
 

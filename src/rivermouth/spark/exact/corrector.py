@@ -7,33 +7,36 @@ import threading
 import time
 from collections.abc import Callable
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812  (as everybody writes it)
 from pyspark.sql.streaming.query import StreamingQuery
 
+from rivermouth.spark.exact.compaction import compact
+from rivermouth.spark.exact.pieces import Commit
 from rivermouth.spark.exact.results import Results
 from rivermouth.spark.exact.sink import Sink
-from rivermouth.spark.exact.store import EMITTED, Store
+from rivermouth.spark.exact.store import Snapshot, Store
 
+#: batches and corrections after which they are compacted
+COMPACT_AFTER = 64
 _POLL_SECONDS = 1.0
 
 
 class Corrector(threading.Thread):
-    """Corrects a running query's results until the query ends.
+    """Corrects a running query's results until the query ends, and compacts its store.
 
     Late records are corrected when their event times span more than `span`, or when the oldest has
-    waited for `wait`; both in microseconds. What is due is read off the store, so that a corrector
-    that was killed is resumed by the next one.
+    waited for `wait`; both in microseconds; and before the store is compacted. What is due is read
+    off the store, so that a corrector that was killed is resumed by the next one.
     """
 
     def __init__(
-        self, query: StreamingQuery, store: Store, results: Callable[[], Results], *,
+        self, query: StreamingQuery, store: Store, results: Callable[[Snapshot], Results], *,
         span: int, wait: int, sink: Sink | None,
     ) -> None:  # fmt: skip
         super().__init__(name=f"rivermouth-exact-{query.runId}", daemon=True)
-        self._query, self._store, self._results = query, store, results
+        self._query, self._store, self._results_of = query, store, results
         self._span, self._wait, self._sink = span, wait, sink
         self._due = math.inf  # when the oldest late record will have waited long enough
+        self._commits: dict[str, Commit] = {}  # that were read before
         self.error: BaseException | None = None
         self.finished = False
 
@@ -53,35 +56,62 @@ class Corrector(threading.Thread):
 
     def finish(self) -> None:
         """Correct everything that is left."""
-        results = self._results()
-        upto = results.progress()["upto"]
-        if upto is not None:
-            self._correct(results, results.new_windows(), upto, final=True)
+        snapshot = self._snapshot()
+        if snapshot.upto is not None:
+            self._correct(snapshot, final=True)
         self._emit()
+        self._compact()
         self.finished = True
 
     def _correct_late(self) -> None:
-        results = self._results()
-        progress = results.progress()
-        self._due = (progress["oldest"] + self._wait) / 1e6 if progress["records"] else math.inf
-        if progress["span"] > self._span or time.time() >= self._due:
-            self._correct(results, results.late_windows(), progress["upto"], final=False)
+        snapshot = self._snapshot()
+        self._due = due_at(snapshot, span=self._span, wait=self._wait)
+        is_full = self._is_full(snapshot)
+        if time.time() >= self._due or (is_full and snapshot.pending):
+            self._correct(snapshot, final=False)
             self._due = math.inf
         self._emit()
+        if is_full:
+            self._compact()
 
-    def _correct(
-        self, results: Results, affected: DataFrame | None, upto: int, *, final: bool
-    ) -> None:
-        emitted = F.timestamp_micros(F.lit(upto))
-        rows = results.differences(affected).withColumn(EMITTED, emitted)
-        self._store.correct(rows.select(*results.columns), upto=upto, final=final)
+    def _correct(self, snapshot: Snapshot, *, final: bool) -> None:
+        assert snapshot.upto is not None
+        written = self._results_of(snapshot).corrected(final=final)
+        number = snapshot.number + 1
+        self._store.commit_correction(written, number=number, upto=snapshot.upto, final=final)
 
     def _emit(self) -> None:
         """Give the sink the changes since the last time, at least once."""
         if self._sink is None:
             return
-        results, offset = self._results(), self._store.sink_offset()
-        upto, corrections = results.progress()["upto"], len(self._store.corrections())
-        if upto is not None and (upto, corrections) != offset:
-            self._sink(results.changes(None if offset is None else offset[0] - 1))
-            self._store.commit_sink(upto, corrections)
+        snapshot, offset = self._snapshot(), self._store.sink_offset()
+        upto = snapshot.upto
+        if upto is not None and (upto, snapshot.number) != offset:
+            results = self._results_of(snapshot)
+            self._sink(results.changes_since(None if offset is None else offset[0]))
+            self._store.commit_sink(upto, snapshot.number)
+
+    def _compact(self) -> None:
+        """Compact the store if it has many commits; of late records only what was corrected."""
+        snapshot = self._snapshot()
+        if self._is_full(snapshot) and not snapshot.pending:
+            compact(self._results_of(snapshot))
+
+    def _is_full(self, snapshot: Snapshot) -> bool:
+        return len(snapshot.batches) + len(snapshot.corrections) > COMPACT_AFTER
+
+    def _snapshot(self) -> Snapshot:
+        return self._store.snapshot(self._commits)
+
+
+def due_at(snapshot: Snapshot, *, span: int, wait: int) -> float:
+    """When the pending late records are to be corrected, in seconds since 1970; inf: never.
+
+    At once where their event times span more than `span` (the paper's gamma), else when the oldest
+    has waited for `wait`; both in microseconds.
+    """
+    if not snapshot.pending:
+        return math.inf
+    if snapshot.span > span:
+        return -math.inf
+    return (min(each.emitted or 0 for each in snapshot.pending) + wait) / 1e6

@@ -7,25 +7,30 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812  (as everybody writes it)
+import pyarrow as pa
+from pyspark.sql import DataFrame
 from pyspark.sql import types as t
 from pyspark.sql.streaming.query import StreamingQuery
 
 from rivermouth.errors import DefinitionError
-from rivermouth.spark.aggregate import aggregate
+from rivermouth.kernels.aggregation.sessions import plan_of
+from rivermouth.spark import types
+from rivermouth.spark.aggregate import aggregated, slack_of
+from rivermouth.spark.engines.stateful import future_limit
+from rivermouth.spark.exact.convert import convert
 from rivermouth.spark.exact.corrector import Corrector
-from rivermouth.spark.exact.results import Results
+from rivermouth.spark.exact.pieces import EMITTED, WRITTEN_DDL
+from rivermouth.spark.exact.results import Results, Schemas, has_partials
 from rivermouth.spark.exact.sink import Sink, sink_of
-from rivermouth.spark.exact.store import BACKUP, DAY, EMITTED, WHERE, Correction, Store
+from rivermouth.spark.exact.store import WHERE, Correction, Snapshot, Store
+from rivermouth.spark.exact.tasks import backup_writer, log_writer
 from rivermouth.spark.runtime.folders import check_hosts
 from rivermouth.spec.durations import Duration, microseconds
 from rivermouth.spec.locations import Location
-from rivermouth.spec.slack import Quality, Slack, quality
-from rivermouth.spec.summaries import KIND, REASON, RECORD, START, Summary
+from rivermouth.spec.slack import Quality, Slack
+from rivermouth.spec.summaries import KIND, PARTIALS, REASON, RECORD, Summary
 
 History = DataFrame | Callable[[], DataFrame]
-_DAY_SECONDS = 86_400
 
 
 @dataclass(frozen=True)
@@ -37,6 +42,8 @@ class Exact:
     slack: Slack
     store: Store
     log: DataFrame
+    schemas: Schemas
+    max_future: int
     span: int
     wait: int
     history: History | None
@@ -63,29 +70,34 @@ class Exact:
             When the store is a path, and not the same folder on every host of the cluster.
         """
         check_hosts(self.events.sparkSession, self.store.path, where=WHERE)
-        self.store.claim(self.summary, self.events.schema)
-        writer = self.log.writeStream.format("parquet").partitionBy(KIND, DAY).outputMode("append")
-        writer = writer.option("checkpointLocation", self.store.checkpoint_path)
+        spark, store = self.events.sparkSession, self.store
+        if store.claim(self.summary, self.events.schema):
+            convert(spark, store, self.schemas, max_future=self.max_future)
+            store.define(self.summary, self.events.schema)
+
+        def commit(written: DataFrame, batch: int) -> None:
+            store.commit_batch(batch, written.toArrow())
+
+        writer = self.log.writeStream.foreachBatch(commit).outputMode("append")
+        writer = writer.option("checkpointLocation", store.checkpoint_path)
         if name is not None:
             writer = writer.queryName(name)
         if availableNow or processingTime:
             writer = writer.trigger(
                 **({"availableNow": True} if availableNow else {"processingTime": processingTime})
             )
-        query = writer.start(self.store.log_path)
+        query = writer.start()
         corrector = Corrector(
-            query, self.store, self._results, span=self.span, wait=self.wait, sink=self.sink
+            query, store, self._results, span=self.span, wait=self.wait, sink=self.sink
         )
         corrector.start()
         return Running(self, query, corrector)
 
-    def _results(self) -> Results:
-        """The store as of now."""
-        schema = t.StructType(
-            [each for each in self.log.schema if each.name not in (KIND, RECORD, REASON, DAY)]
-        )
+    def _results(self, snapshot: Snapshot | None = None) -> Results:
+        """The store at a moment, or as of now."""
+        snapshot = self.store.snapshot() if snapshot is None else snapshot
         history = self.history() if callable(self.history) else self.history
-        return Results.now(self.events.sparkSession, self.store, self.summary, schema, history)
+        return Results(self.events.sparkSession, self.store, self.schemas, snapshot, history)
 
     def results(self) -> DataFrame:
         """The table as of now: one row for each window, each marked ``early`` or ``exact``.
@@ -102,15 +114,48 @@ class Exact:
         """
         return self._results().changes(after)
 
+    def records(self) -> DataFrame:
+        """The backup: every record so far, with the events' columns; of ``history=`` that."""
+        return self._results().records
+
+    def rejected(self) -> DataFrame:
+        """The records that came late, too far ahead of time or without a time, as ``rm.rejected``.
+
+        Only late ones are in results, after their correction.
+        """
+        return self._results().rejected
+
     def promise(self) -> dict[str, Any]:
         """Whether the early results kept (eps, delta), by what is known now.
 
-        Runs a Spark job. ``above_eps`` is the share of windows whose early result was off by eps
-        or more, for each aggregate (of quantiles the error is one of rank; a user's own aggregates
-        are left out); ``coverage`` the mean share of the records that early results had.
+        Runs a Spark job.
+
+        Returns
+        -------
+        dict
+            windows
+                How many early results there are.
+            coverage
+                The mean share of the records that they had.
+            above_eps
+                The share of them that was off by eps or more, for each aggregate (of quantiles the
+                error is one of rank, of `top` and `skyline` the share of records that were missing;
+                a user's own aggregates are left out).
+            eps
+                What is promised; None, and the following not there, where nothing is.
+            delta
+                The share that may be off by eps or more.
+            missed
+                The share that was, in any aggregate.
+            missed_bounds
+                Between which shares the true one lies, each bound with 95 % certainty. Windows that
+                follow one another miss together, so the bounds are wider than for as many
+                independent ones. None: too few windows to tell.
+            verdict
+                "kept" if the upper bound is at most delta, "missed" if the lower one is above it,
+                else "open": it cannot be told yet.
         """
-        eps = self.slack.eps if isinstance(self.slack, Quality) else None
-        return self._results().promise(eps)
+        return self._results().promise(self.slack if isinstance(self.slack, Quality) else None)
 
 
 @dataclass(frozen=True)
@@ -141,6 +186,14 @@ class Running:
     def changelog(self, *, after: int | None = None) -> DataFrame:
         """As `Exact.changelog`."""
         return self.job.changelog(after=after)
+
+    def records(self) -> DataFrame:
+        """As `Exact.records`."""
+        return self.job.records()
+
+    def rejected(self) -> DataFrame:
+        """As `Exact.rejected`."""
+        return self.job.rejected()
 
     def promise(self) -> dict[str, Any]:
         """As `Exact.promise`."""
@@ -201,7 +254,8 @@ def exact(
         as Parquet, and the corrections. A path, or a URI that both Spark and pyarrow.fs know, as in
         `snapshot`.
     slack
-        How long windows wait; `quality` with its defaults if it is not given.
+        How long windows wait; `quality` with its defaults if it is not given, of sessions
+        `max_delay`.
     span, wait
         Late records are corrected when their event times span more than `span`, or when the
         oldest of them has waited for `wait`; and at the end.
@@ -227,25 +281,26 @@ def exact(
             "the events are a batch frame, whose aggregate is exact",
             todo="Use rm.aggregate(events, summary).",
         )
-    slack = quality() if slack is None else slack
-    log = aggregate(
-        events, summary, slack=slack, late="rows",
-        max_future=max_future, idle_timeout=idle_timeout, buckets=buckets,
+    slack = slack_of(WHERE, slack, summary)
+    log = aggregated(
+        events, summary, slack=slack, late="rows", max_future=max_future,
+        idle_timeout=idle_timeout, buckets=buckets,
+        partials=history is None and has_partials(summary),
     )  # fmt: skip
-    log = log.withColumn(EMITTED, F.current_timestamp())
+    path, schemas = Location.of(store), _schemas(log.schema, events.schema, summary)
+    record = {field.name: field.type for field in schemas.arrow_record}
+    written = log.mapInArrow(log_writer(path, schemas.plan, record), WRITTEN_DDL)
     if history is None:
-        backup = events.select(F.lit(BACKUP).alias(KIND), F.struct(*events.columns).alias(RECORD))
-        backup = backup.withColumn(EMITTED, F.current_timestamp())
-        log = log.unionByName(backup, allowMissingColumns=True)
-    log = log.withColumn(
-        DAY, _day(F.coalesce(START, F.col(RECORD)[summary.time]), log.schema[START])
-    )
+        backup = backup_writer(path, schemas.plan, record)
+        written = written.unionAll(events.mapInArrow(backup, WRITTEN_DDL))
     return Exact(
         events,
         summary,
         slack,
-        Store(Location.of(store), log.schema),
-        log,
+        Store(path),
+        written,
+        schemas,
+        future_limit(max_future, schemas.plan.types[summary.time], where=WHERE),
         microseconds(span, where="exact(span=)"),
         microseconds(wait, where="exact(wait=)"),
         history,
@@ -253,8 +308,13 @@ def exact(
     )
 
 
-def _day(time: Column, field: t.StructField) -> Column:
-    """The day since 1970 in UTC, whatever the session's time zone: it only names folders."""
-    if isinstance(field.dataType, t.TimestampNTZType):
-        return F.datediff(F.to_date(time), F.lit("1970-01-01")).cast("int")
-    return F.floor(F.unix_seconds(time) / _DAY_SECONDS).cast("int")
+def _schemas(log: t.StructType, events: t.StructType, summary: Summary) -> Schemas:
+    others = (KIND, RECORD, REASON, PARTIALS)
+    results = t.StructType([each for each in log if each.name not in others])
+    arrow = {
+        each.name: types.to_arrow(each.dataType, where=WHERE, column=each.name) for each in events
+    }
+    plan = plan_of(summary, {name: arrow[name] for name in summary.columns})
+    record = t.StructType([t.StructField(each.name, each.dataType) for each in events])
+    results = results.add(EMITTED, t.TimestampType())
+    return Schemas(plan, results, record, pa.struct(list(arrow.items())))

@@ -2,38 +2,41 @@
 
     definition.json            what is computed; another summary is an error
     checkpoint/                Spark's
-    log/kind=row/day=14200/    early results, written by Spark's file sink, exactly once
-    log/kind=late/...          records that came too late for some window; kind=future and so on
-    log/kind=record/...        the backup of every record
-    corrections/000001/        the rows of the first correction
-    corrections/000001.json    written last: a correction without it is not committed
+    batches/000000000012.arrow what a micro-batch wrote, with its small pieces; written last
+    corrections/000000003.arrow  the same of a correction
+    corrections/archive-1.json the corrections up to a thousandth, and so on, after compaction
+    slots/, data/              batches and corrections that were compacted, by time: `slot_files`
+    head.json                  up to where; replaced at once when a compaction has ended
+    removed.json               files that compactions have replaced, and since when
     sink_offset.json           up to where the sink has the changes (first version: told.json)
 
-Every row of the log has the time of its micro-batch, `EMITTED`, which is the same when Spark runs
-a batch again. A correction covers the log up to such a time.
+A batch or a correction counts once its commit is there. Every commit has a time, `EMITTED`, later
+than that of the one before; a correction covers the batches up to such a time.
 """
 
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-import pyarrow.fs
-from pyspark.sql import DataFrame, SparkSession
+import pyarrow as pa
 from pyspark.sql import types as t
 
 from rivermouth.errors import StateError
+from rivermouth.kernels.aggregation.processor import LATE, PARTIALS, ROW
+from rivermouth.kernels.aggregation.slots import Slots
+from rivermouth.spark.exact.pieces import Commit, Files, Piece, by_slot, slot_name
 from rivermouth.spec.identity import identity, summary_v1
 from rivermouth.spec.locations import Location
 from rivermouth.spec.summaries import Summary
-from rivermouth.tables.files import filesystem, read_json, write_json
 
 WHERE = "exact"
-FORMAT = 2
-EMITTED, DAY = "emitted", "day"
-#: the kind of the log's rows that are the backup
-BACKUP = "record"
+FORMAT = 3
+#: seconds for which files are kept that a compaction has replaced, for those who still read them
+GRACE = 900.0
+_ARCHIVED = 1000  # corrections in one file
 
 
 @dataclass(frozen=True)
@@ -62,30 +65,133 @@ class Correction:
 
 
 @dataclass(frozen=True)
-class Store:
-    """The folder `path`, which Spark and pyarrow.fs both reach; `schema` is the log's."""
+class Head:
+    """What a compaction leaves: up to where slots hold batches and corrections.
 
-    path: Location
-    schema: t.StructType
+    Parameters
+    ----------
+    batch, correction
+        The last that are in slots.
+    emitted
+        The time of that batch.
+    late_upto, all_upto
+        Until when these corrections account for late records, and until when for all records.
+    unchecked
+        The slots whose results may differ from their partials: windows may be open.
+    checked
+        How many of them there were when they were last checked.
+    """
+
+    batch: int = -1
+    correction: int = 0
+    emitted: int | None = None
+    late_upto: int | None = None
+    all_upto: int | None = None
+    unchecked: tuple[int, ...] = ()
+    checked: int = 0
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A store at one moment: what was compacted, and the commits since."""
+
+    head: Head
+    batches: tuple[Commit, ...]
+    corrections: tuple[Commit, ...]
 
     @property
-    def log_path(self) -> str:
-        """Where the stream writes."""
-        return (self.path / "log").for_spark
+    def upto(self) -> int | None:
+        """The time of the newest batch, None before the first."""
+        return self.batches[-1].emitted if self.batches else self.head.emitted
+
+    @property
+    def number(self) -> int:
+        """That of the newest correction."""
+        return self.corrections[-1].number if self.corrections else self.head.correction
+
+    @property
+    def late_upto(self) -> int | None:
+        """Until when corrections account for late records, None before the first."""
+        return self.corrections[-1].emitted if self.corrections else self.head.late_upto
+
+    @property
+    def all_upto(self) -> int | None:
+        """Until when corrections account for all records."""
+        final = [each.emitted for each in self.corrections if each.about["final"]]
+        return final[-1] if final else self.head.all_upto
+
+    @property
+    def pieces(self) -> list[Piece]:
+        """All that was not compacted."""
+        return [piece for one in (*self.batches, *self.corrections) for piece in one.pieces]
+
+    def since(self, micros: int | None) -> list[Piece]:
+        """The pieces of batches later than this time, which were not compacted."""
+        newer = (each for each in self.batches if micros is None or each.emitted > micros)
+        return [piece for each in newer for piece in each.pieces]
+
+    @property
+    def pending(self) -> list[Piece]:
+        """The late records that no correction has seen; they are never compacted."""
+        return [piece for piece in self.since(self.late_upto) if piece.kind == LATE]
+
+    @property
+    def span(self) -> int:
+        """The time between the oldest and the newest pending record, in microseconds."""
+        low = [each.low for each in self.pending if each.low is not None]
+        high = [each.high for each in self.pending if each.high is not None]
+        return max(high) - min(low) if low else 0
+
+    def to_correct(self, slots: Slots, *, final: bool) -> dict[int | None, list[Piece]]:
+        """The slots whose windows are compared, those of late records or all that may differ."""
+        if not final:
+            return self.with_pieces(touched(slots, self.pending, LATE))
+        open_ = touched(slots, self.since(None), PARTIALS) | {*self.head.unchecked}
+        return self.with_pieces(open_)
+
+    def with_pieces(self, numbers: Iterable[int]) -> dict[int | None, list[Piece]]:
+        """Slots with the pieces of partials and results that their windows need."""
+        there = by_slot(each for each in self.pieces if each.kind in (PARTIALS, ROW))
+        return {slot: [*there.get(slot, []), *there.get(slot + 1, [])] for slot in numbers}
+
+
+def touched(slots: Slots, pieces: Iterable[Piece], kind: str) -> set[int]:
+    """The slots whose windows can hold records of these pieces."""
+    numbers = {each.slot for each in pieces if each.kind == kind}
+    return {one for slot in numbers if slot is not None for one in slots.touched(slot)}
+
+
+@dataclass(frozen=True)
+class Store:
+    """The folder `path`, which Spark's workers and pyarrow.fs reach."""
+
+    path: Location
+    _full: dict[str, list[Correction]] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def checkpoint_path(self) -> str:
         """Where Spark keeps its offsets and its state."""
         return (self.path / "checkpoint").for_spark
 
-    def claim(self, summary: Summary, events: t.StructType) -> None:
-        """Make this the store of `summary` over such events, or find that it is."""
-        columns = events.simpleString()
-        wanted = {"format": FORMAT, "identity": identity(summary=summary, columns=columns)}
-        v1 = {"format": 1, "meaning": f"{summary_v1(summary)} of {columns}"}
-        found = self._read("definition.json")
-        if found is None or found == v1:
-            self._write("definition.json", wanted)
+    @property
+    def files(self) -> Files:
+        """Its files."""
+        return Files(self.path)
+
+    def claim(self, summary: Summary, events: t.StructType) -> bool:
+        """Find that this is the store of `summary` over such events, or make a new one its store.
+
+        Returns whether an earlier version wrote it: it is to be converted, and `define` then says
+        that it is.
+        """
+        wanted = self._definition(summary, events)
+        v1 = {"format": 1, "meaning": f"{summary_v1(summary)} of {events.simpleString()}"}
+        v2 = {**wanted, "format": 2}
+        found = self.files.json("definition.json")
+        if found is None:
+            self.define(summary, events)
+        elif found in (v1, v2):
+            return True
         elif found != wanted:
             raise StateError(
                 WHERE,
@@ -93,57 +199,199 @@ class Store:
                 there=f"it was made for {found.get('identity') or found.get('meaning')}",
                 todo="Give another store=, or the summary and events that it was made for.",
             )
+        elif self._has_batches and not self.files.exists("checkpoint/offsets"):
+            raise StateError(
+                WHERE,
+                f"the store {self.path!r} has lost its folder 'checkpoint'",
+                there="a new query would count batches from 0, and those are there already",
+                todo="Restore that folder, or give another store=.",
+            )
+        return False
 
-    def log(self, spark: SparkSession) -> DataFrame:
-        """What the stream has written, as of now: later batches do not change the frame."""
-        files, root = self._files()
-        committed = files.get_file_info(f"{root}/log/_spark_metadata")
-        if committed.type == pyarrow.fs.FileType.NotFound:
-            return spark.createDataFrame([], self.schema)
-        return spark.read.schema(self.schema).parquet(self.log_path)
+    def define(self, summary: Summary, events: t.StructType) -> None:
+        """Write down what is computed."""
+        self.files.write_json("definition.json", self._definition(summary, events))
+
+    def _definition(self, summary: Summary, events: t.StructType) -> dict[str, Any]:
+        columns = events.simpleString()
+        return {"format": FORMAT, "identity": identity(summary=summary, columns=columns)}
+
+    @property
+    def _has_batches(self) -> bool:
+        return self.files.exists(_batch(0)) or self.files.exists("head.json")
+
+    def head(self) -> Head:
+        """What the last compaction left."""
+        found = self.files.json("head.json")
+        if found is None:
+            return Head()
+        return Head(**{**found, "unchecked": tuple(found["unchecked"])})
+
+    def snapshot(self, known: dict[str, Commit] | None = None) -> Snapshot:
+        """The store as it is; `known` keeps the commits that were read before."""
+        known = {} if known is None else known
+        head = self.head()
+        batches = self._commits(known, _batch, head.batch + 1, corrected=False)
+        made = self._commits(known, _correction, head.correction + 1, corrected=True)
+        current = {*map(_batch, _numbers(batches)), *map(_correction, _numbers(made))}
+        for path in [path for path in known if path not in current]:
+            del known[path]
+        newest = batches[-1].emitted if batches else head.emitted
+        # a correction may cover a batch that was committed after the batches were read
+        made = tuple(each for each in made if newest is not None and each.emitted <= newest)
+        return Snapshot(head, batches, made)
+
+    def _commits(
+        self, known: dict[str, Commit], path_of: Any, number: int, *, corrected: bool
+    ) -> tuple[Commit, ...]:
+        files = self.files
+        found: list[Commit] = []
+        while True:
+            path = path_of(number)
+            commit = known.get(path) or files.commit(path, corrected=corrected)
+            if commit is None:
+                return tuple(found)
+            known[path] = commit
+            found.append(commit)
+            number += 1
+
+    def commit_batch(self, number: int, written: pa.Table) -> None:
+        """Make the pieces of a micro-batch part of the store, unless the batch is there already.
+
+        Spark runs a batch again where the process ended between this and Spark's own commit.
+        """
+        files, head = self.files, self.head()
+        if number <= head.batch or files.exists(_batch(number)):
+            for path in written.column("path").drop_null().to_pylist():
+                files.delete(path)
+            return
+        before = head.emitted
+        if number - 1 > head.batch:
+            last = files.commit(_batch(number - 1))
+            if last is None:
+                raise StateError(
+                    WHERE,
+                    f"the store {self.path!r} has no batch {number - 1}, and {number} comes",
+                    there="its checkpoint does not belong to it, or files were deleted",
+                    todo="Restore the store and its folder 'checkpoint', or give another store=.",
+                )
+            before = last.emitted
+        emitted = max(time.time_ns() // 1000, 0 if before is None else before + 1)
+        files.write_commit(_batch(number), written, number=number, emitted=emitted, about={})
+
+    def commit_correction(self, written: pa.Table, *, number: int, upto: int, final: bool) -> None:
+        """Make the pieces of a correction part of the store."""
+        rows = sum(written.column("rows").to_pylist())
+        made = Correction(number, upto, rows, final, time.time())
+        self.files.write_commit(
+            _correction(number), written, number=number, emitted=upto, about=asdict(made)
+        )
 
     def corrections(self) -> list[Correction]:
-        """The corrections so far, in order."""
-        files, root = self._files()
-        found = files.get_file_info(pyarrow.fs.FileSelector(f"{root}/corrections", True, True))
-        names = sorted(info.base_name for info in found if info.extension == "json")
-        made = (self._read(f"corrections/{name}") for name in names)
-        return [Correction(**each) for each in made if each is not None]
+        """The corrections so far, in order; this reads small files."""
+        files = self.files
+        found: dict[int, Correction] = {}
+        for name in files.names("corrections"):
+            if name.startswith("archive-"):
+                found |= {each.number: each for each in self._archive(files, name)}
+        for each in self.snapshot().corrections:
+            found[each.number] = Correction(**each.about)
+        return [found[number] for number in sorted(found)]
 
-    def corrected(self, spark: SparkSession, schema: t.StructType) -> DataFrame:
-        """The rows of all corrections."""
-        paths = [self._folder(made.number) for made in self.corrections() if made.rows]
-        if not paths:
-            return spark.createDataFrame([], schema)
-        return spark.read.schema(schema).parquet(*paths)
-
-    def correct(self, rows: DataFrame, *, upto: int, final: bool) -> Correction:
-        """Write a correction; this runs a Spark job."""
-        number = len(self.corrections()) + 1
-        folder = self._folder(number)
-        rows.write.mode("overwrite").parquet(folder)
-        count = rows.sparkSession.read.schema(rows.schema).parquet(folder).count()
-        made = Correction(number, upto, count, final, time.time())
-        self._write(f"corrections/{number:06d}.json", asdict(made))
+    def _archive(self, files: Files, name: str) -> list[Correction]:
+        """An archive's corrections; one that is full never changes, and is read once."""
+        if name in self._full:
+            return self._full[name]
+        there = (files.json(f"corrections/{name}") or {"corrections": []})["corrections"]
+        made = [Correction(**each) for each in there]
+        if len(made) == _ARCHIVED:
+            self._full[name] = made
         return made
+
+    def write_converted(self, number: int, written: pa.Table, upto: int) -> None:
+        """Write a batch whose rows have times of their own."""
+        self.files.write_commit(
+            _batch(number), written, number=number, emitted=upto, about={"each": None}
+        )
+
+    def archive(self, corrections: Iterable[dict[str, Any]]) -> None:
+        """Keep what `corrections` tells of these, whose commits will be removed."""
+        by_file: dict[int, list[dict[str, Any]]] = {}
+        for each in corrections:
+            by_file.setdefault((each["number"] - 1) // _ARCHIVED, []).append(each)
+        for number, some in by_file.items():
+            path = f"corrections/archive-{number + 1}.json"
+            there = (self.files.json(path) or {"corrections": []})["corrections"]
+            kept = {each["number"]: each for each in (*there, *some)}
+            self.files.write_json(path, {"corrections": [kept[k] for k in sorted(kept)]})
+
+    def compacted(
+        self, snapshot: Snapshot, removed: Iterable[str], unchecked: Iterable[int]
+    ) -> None:
+        """Write down that all of `snapshot` is in slots, and delete what was removed long ago."""
+        self.archive(each.about for each in snapshot.corrections)
+        head = snapshot.head
+        self.write_head(
+            Head(
+                snapshot.batches[-1].number if snapshot.batches else head.batch,
+                snapshot.number,
+                snapshot.upto,
+                snapshot.late_upto,
+                snapshot.all_upto,
+                tuple(sorted({*head.unchecked, *unchecked})),
+                head.checked,
+            )
+        )
+        self._delete_later(removed)
+
+    def _delete_later(self, paths: Iterable[str]) -> None:
+        """Delete these files and the commits before the head, once nobody can still read them."""
+        files, now, head = self.files, time.time(), self.head()
+        removed = dict.fromkeys(paths, now)
+        for path_of, last in ((_batch, head.batch), (_correction, head.correction)):
+            folder = path_of(0).partition("/")[0]
+            before = (f"{folder}/{name}" for name in files.names(folder))
+            removed |= {
+                path: now for path in before if path.endswith(".arrow") and path <= path_of(last)
+            }
+        removed |= (files.json("removed.json") or {"since": {}})["since"]
+        due = {path for path, since in removed.items() if since + GRACE <= now}
+        for path in due:
+            files.delete(path)
+        left = {path: since for path, since in removed.items() if path not in due}
+        files.write_json("removed.json", {"since": left})
+
+    def write_head(self, head: Head) -> None:
+        """Replace the head."""
+        self.files.write_json("head.json", asdict(head))
+
+    def checked(self, slots: Iterable[int]) -> None:
+        """Write down which slots' results differ from their partials."""
+        found = tuple(sorted(slots))
+        self.write_head(replace(self.head(), unchecked=found, checked=len(found)))
+
+    def slots(self) -> list[int | None]:
+        """All slots that have files."""
+        names = [name.removesuffix(".json") for name in self.files.names("slots")]
+        return [None if name == slot_name(None) else int(name) for name in names]
 
     def sink_offset(self) -> tuple[int, int] | None:
         """Up to where the sink has the changes: the newest batch and the number of corrections."""
-        found = self._read("sink_offset.json") or self._read("told.json")
+        found = self.files.json("sink_offset.json") or self.files.json("told.json")
         return None if found is None else (found["upto"], found["corrections"])
 
     def commit_sink(self, upto: int, corrections: int) -> None:
         """Write down that the sink has the changes up to here."""
-        self._write("sink_offset.json", {"upto": upto, "corrections": corrections})
+        self.files.write_json("sink_offset.json", {"upto": upto, "corrections": corrections})
 
-    def _folder(self, number: int) -> str:
-        return (self.path / f"corrections/{number:06d}").for_spark
 
-    def _files(self) -> tuple[Any, str]:
-        return filesystem(self.path)
+def _batch(number: int) -> str:
+    return f"batches/{number:012d}.arrow"
 
-    def _read(self, name: str) -> dict[str, Any] | None:
-        return read_json(self.path / name)
 
-    def _write(self, name: str, what: dict[str, Any]) -> None:
-        write_json(self.path / name, what)
+def _correction(number: int) -> str:
+    return f"corrections/{number:09d}.arrow"
+
+
+def _numbers(commits: Iterable[Commit]) -> list[int]:
+    return [each.number for each in commits]

@@ -41,7 +41,6 @@ Times = str | tuple[str, str]
 Lateness = Duration | tuple[Duration, Duration] | None
 
 _SIDES = ("the left side", "the right side")
-_NESTED = (t.ArrayType, t.MapType, t.StructType, t.GeometryType)
 
 
 @dataclass(frozen=True)
@@ -207,7 +206,7 @@ def _condition(
         )
     for ours, theirs in key_pairs(keys):
         dtype = check_comparable("keys", sides[0], ours, sides[1], theirs)
-        if isinstance(dtype, _NESTED):
+        if not types.is_comparable(dtype):
             raise ConditionError(
                 where,
                 f"keys compares columns of type {dtype.simpleString()}",

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import datetime as dt
+import json
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -57,7 +61,10 @@ def delete_rows(connection: Any, table: str, keys: pa.Table) -> None:
 
 
 def _for_each(connection: Any, statement: str, rows: pa.Table) -> None:
-    columns = [column.to_pylist() for column in rows.columns]
+    columns = [
+        list(map(_json, column.to_pylist())) if _is_json(column.type) else column.to_pylist()
+        for column in rows.columns
+    ]
     with connection.cursor() as cursor:
         cursor.executemany(statement, list(zip(*columns, strict=True)))
 
@@ -66,9 +73,32 @@ def _listed(form: str, names: Sequence[str]) -> str:
     return ", ".join(form.format(quoted(name)) for name in names)
 
 
+def _is_json(dtype: pa.DataType) -> bool:
+    """Whether a value is a list of records, as `rm.top` and `rm.skyline` give."""
+    return bool(pa.types.is_list(dtype) and pa.types.is_struct(dtype.value_type))
+
+
+def _json(records: list[dict[str, Any]] | None) -> str | None:
+    """The records as JSON; what JSON has no numbers for is text, as in Spark's to_json."""
+    if records is None:
+        return None
+    shown = [{name: _json_value(value) for name, value in each.items()} for each in records]
+    return json.dumps(shown, default=str, allow_nan=False)
+
+
+def _json_value(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, (dt.datetime, dt.date)):
+        return value.isoformat()
+    return base64.b64encode(value).decode() if isinstance(value, bytes) else value
+
+
 def _type_of(field: pa.Field) -> str:
     if field.type in _TYPES:
         return _TYPES[field.type]
+    if _is_json(field.type):
+        return "jsonb"
     if pa.types.is_timestamp(field.type):
         return "timestamptz" if field.type.tz else "timestamp"
     if pa.types.is_decimal(field.type):

@@ -1,0 +1,42 @@
+"""Compaction of a store: commits become files of slots, so that their number stays bounded."""
+
+from __future__ import annotations
+
+from rivermouth.kernels.aggregation.processor import PARTIALS
+from rivermouth.kernels.aggregation.slots import Slots
+from rivermouth.spark.exact import tasks
+from rivermouth.spark.exact.pieces import by_slot
+from rivermouth.spark.exact.results import Results, slot_frame
+from rivermouth.spark.exact.store import touched
+
+_FEW = 16  # slots that are not worth a check
+
+
+def compact(results: Results) -> None:
+    """Move all commits into the files of their slots; a task for each slot.
+
+    A process that ends within it leaves a store that is read as before, and is compacted anew.
+    """
+    plan, store, snapshot = results.schemas.plan, results.store, results.snapshot
+    work = tasks.slot_compactor(store.path, plan)
+    slots = by_slot(snapshot.pieces)
+    removed: list[str] = []
+    if slots:
+        done = slot_frame(results.spark, slots).mapInArrow(work, "path string").toArrow()
+        removed = done.column("path").to_pylist()
+    unchecked = touched(Slots.of(plan.grid), snapshot.pieces, PARTIALS)
+    store.compacted(snapshot, removed, unchecked)
+    _check(results)
+
+
+def _check(results: Results) -> None:
+    """Forget the slots whose results are complete, so that a last correction reads few."""
+    store = results.store
+    snapshot = store.snapshot()
+    slots, checked = snapshot.head.unchecked, snapshot.head.checked
+    if len(slots) <= max(_FEW, 2 * checked):
+        return
+    work = tasks.slot_checker(store.path, results.schemas.plan)
+    frame = slot_frame(results.spark, snapshot.with_pieces(slots))
+    differ = frame.mapInArrow(work, "slot long").toArrow().column("slot").to_pylist()
+    store.checked(differ)

@@ -3,9 +3,10 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
-BENCHES := stream_table shapes memory latency equality ranges incremental cache lookups ordered shares routing observing stream_stream stream_latency out_of_order sliding fences fence_state trip_state
+LOCKED := spark postgres mysql ogr delta iceberg kafka java connect plot pipelines
+BENCHES := stream_table shapes memory latency equality ranges incremental cache lookups ordered shares routing observing stream_stream stream_latency out_of_order promise sliding fences fence_state trip_state
 
-.PHONY: env demo test test-fast test-kernels test-kills test-cluster check bench bench-quick docs servers lock clean
+.PHONY: env demo test test-fast test-kernels test-kills test-cluster test-matrix check bench bench-quick docs servers lock clean
 
 env: .venv/.made
 
@@ -41,6 +42,10 @@ test-kills: env
 test-cluster: env
 	$(PYTEST) --durations=10 -m "cluster or not cluster" tests/cluster
 
+# the Spark tests on every version of Spark, a file at a time; the table goes to docs/versions.md
+test-matrix: env
+	$(BIN)/python -m tests.matrix --keep
+
 check: env
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -51,12 +56,14 @@ bench: env
 	for name in $(BENCHES); do $(BIN)/python -m benchmarks $$name || exit 1; done
 	$(BIN)/python -m benchmarks latency --table keys
 	for name in recall traffic; do $(BIN)/python -m benchmarks workloads $$name || exit 1; done
+	for part in accuracy latency scale; do $(BIN)/python -m benchmarks paper_b $$part || exit 1; done
 	$(BIN)/python -m benchmarks report
 
 bench-quick: env
 	for name in $(BENCHES); do $(BIN)/python -m benchmarks $$name --quick || exit 1; done
 	$(BIN)/python -m benchmarks latency --table keys --quick
 	for name in recall traffic; do $(BIN)/python -m benchmarks workloads $$name --quick || exit 1; done
+	for part in accuracy latency scale; do $(BIN)/python -m benchmarks paper_b $$part --quick || exit 1; done
 
 docs: env
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet --site-dir site
@@ -64,9 +71,10 @@ docs: env
 servers:
 	@./.ci/servers
 
+# all extras but `client`, whose package is `spark`'s once more
 lock:
-	uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --all-extras --group dev \
+	uv pip compile --quiet --universal --generate-hashes --python-version 3.11 $(LOCKED:%=--extra %) --group dev \
 		--no-emit-index-url --no-header pyproject.toml -o requirements.lock
 
 clean:
-	rm -rf .venv site demo-output .cache
+	rm -rf .venv .venvs site demo-output .cache

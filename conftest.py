@@ -15,6 +15,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -39,7 +40,31 @@ spark.stop()
 """
 
 
+def _number(version: str) -> tuple[int, ...]:
+    return tuple(map(int, version.split(".")[:2]))
+
+
+_SPARK = _number(metadata.version("pyspark"))
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    """What the run needs, and each of its processes."""
+    _forgive_older_sparks(config)
+    _set_temporary_folder(config)
+
+
+def _forgive_older_sparks(config: pytest.Config) -> None:
+    """Warnings are errors, but not those that PySpark gives of itself before 4.2.
+
+    It leaves the socket open through which a result came.
+    """
+    if _SPARK < (4, 2):
+        config.addinivalue_line("filterwarnings", "ignore:unclosed <socket:ResourceWarning")
+        ignored = "ignore:Exception ignored in. <socket:pytest.PytestUnraisableExceptionWarning"
+        config.addinivalue_line("filterwarnings", ignored)
+
+
+def _set_temporary_folder(config: pytest.Config) -> None:
     """One temporary folder for the run and all programs it starts, removed when it succeeds.
 
     Queries that are killed, JVMs and servers leave files behind; they do so in here. In memory
@@ -110,6 +135,8 @@ def _connect_server(master: str) -> Iterator[str]:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
+        if (since := item.get_closest_marker("since")) and _number(since.args[0]) > _SPARK:
+            item.add_marker(pytest.mark.skip(f"needs Spark {since.args[0]}"))
         if "spark" in getattr(item, "fixturenames", ()) or _mentions_spark(item):
             item.add_marker(pytest.mark.spark)
     # files that take long come first, so that processes that share the files end together

@@ -64,7 +64,7 @@ def test_the_doctor_finds_what_this_run_needs(capsys):
     lines = capsys.readouterr().out.splitlines()
     assert lines[-1] == "All that is required is there."
     states = {name.split(":")[0]: line.split()[0] for line in lines[:-1] for name in [line[9:]]}
-    for name in ("Python", "Java", "bash", "pyspark", "pandas", "pyarrow", "shapely", "numba"):
+    for name in ("Python", "Java", "bash", "PySpark", "pandas", "pyarrow", "shapely", "numba"):
         assert states[name] == "ok", lines
     for name in ("psycopg", "pymysql", "matplotlib", "PostgreSQL", "MariaDB", "Chromium", "Maven"):
         assert states[name] in ("ok", "absent"), lines
@@ -99,7 +99,7 @@ def test_where_something_needed_is_missing_it_says_what_to_do_and_fails(tmp_path
 def test_a_run_starts_spark_and_says_how_long_it_took():
     said = rivermouth_says("doctor", "--run")
     assert said.returncode == 0, said
-    (line,) = [line for line in said.stdout.splitlines() if "Spark:" in line]
+    (line,) = [line for line in said.stdout.splitlines() if " Spark: " in line]
     assert line.startswith("ok       Spark: started in ")
     assert "1,000,000 rows through Python workers" in line
     assert said.stderr == ""

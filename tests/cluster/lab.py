@@ -29,14 +29,15 @@ from rivermouth.spark.runtime.java import find_java, launch_home
 from rivermouth.spark.runtime.session import ROCKSDB
 
 SITE = Site("rmlab", "10.77.0")
-WORKERS = ("worker-1", "worker-2", "worker-3")
+ALL_WORKERS = tuple(f"worker-{number}" for number in range(1, 7))
+WORKERS = ALL_WORKERS[:3]
 SHARED = "/mnt/shared"  # as hosts see it
 MASTER = "spark://master:7077"
 BUCKET = "lab"  # on the S3 server
 INSTALLED = "/opt/rivermouth"  # for an environment that hosts have, empty at the start
 
 _SPARK, _JAVA, _LAUNCHER = "/opt/spark", "/opt/java", "/opt/java-launcher"
-_NAMES = ("master", *WORKERS, "driver", "client", "postgres", "kafka", "s3")
+_NAMES = ("master", *ALL_WORKERS, "driver", "client", "postgres", "kafka", "s3")
 #: JVMs that start soon and stay small: two cores are many hosts here
 _SMALL = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 _DAEMON = {"SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": _SMALL}
@@ -120,7 +121,7 @@ class Lab:
                 env={**_DAEMON, "SPARK_MASTER_OPTS": "-Dspark.worker.timeout=15"},
             )  # fmt: skip
             wait_for(self._workers, "no master", seconds=_PATIENCE)
-        for name in WORKERS:
+        for name in ALL_WORKERS:
             host = self.network.hosts.get(name)
             if name not in workers and host is not None:
                 host.kill()

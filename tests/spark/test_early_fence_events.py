@@ -127,6 +127,7 @@ def test_positions_in_any_order_at_all_are_right_after_the_correction(spark, shu
     assert rows(rm.correct_fence_events(fixed, positions, table, **asked)) == []
 
 
+@pytest.mark.since("4.2")  # GEOMETRY
 def test_a_log_with_geometries_is_corrected(spark, found, tmp_path):
     table = geojson(tmp_path / "zones.geojson", SHAPES)
     positions = frames(spark, "batch", found).selectExpr("*", "st_geomfromwkb(spot) as here")

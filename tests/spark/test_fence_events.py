@@ -141,6 +141,7 @@ def test_events_equal_the_oracle(spark, engine, case, found, tmp_path):
 
 
 @pytest.mark.parametrize("engine", ["batch", "stream"])
+@pytest.mark.since("4.2")  # GEOMETRY
 def test_positions_in_geometry_columns_and_several_columns_of_the_object(
     spark, engine, found, tmp_path
 ):

@@ -178,6 +178,7 @@ def test_the_column_of_distances_has_the_name_of_the_condition(spark):
 
 
 @pytest.mark.quick
+@pytest.mark.since("4.2")  # GEOMETRY
 def test_times_without_a_zone_and_geometry_columns(spark):
     shapes = [shapely.box(0, 0, 2, 2), shapely.Point(1, 1), shapely.Point(9, 9)]
     listed = [(n, dt.datetime(2026, 1, 1, 12, n), bytearray(s.wkb)) for n, s in enumerate(shapes)]

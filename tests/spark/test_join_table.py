@@ -165,6 +165,7 @@ def test_the_distances_have_the_name_that_nearest_gives_them(events, event_rows,
     assert {row["FAR_again"] for row in rows(moved)} != {None}
 
 
+@pytest.mark.since("4.2")  # GEOMETRY
 def test_sparks_own_geometry_goes_in_and_out(spark, table, table_rows):
     wkb = shapely.Point(3, 3).wkb
     frame = spark.createDataFrame([(1, wkb), (2, None)], "id int, w binary")
@@ -296,6 +297,7 @@ def test_a_table_is_a_batch_and_comes_second(events, table):
             rm.join_table(left, right, on=rm.within("a", "b"))
 
 
+@pytest.mark.since("4.2")  # GEOMETRY
 def test_srids_that_differ_are_refused_at_definition(spark, tmp_path):
     path = tmp_path / "t.geojson"
     path.write_text('{"type": "Point", "coordinates": [1, 1]}')

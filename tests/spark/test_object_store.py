@@ -96,7 +96,7 @@ def test_every_folder_can_be_on_s3(tmp_path):
         assert {"CURRENT.json"} < set(store.names("published"))
         written = store.names("store")
         assert "definition.json" in written
-        assert any(name.startswith("log/kind=record/") for name in written)
+        assert "batches/000000000000.arrow" in written
         assert any(name.startswith("checkpoint/commits/") for name in written)
         shown = done.stdout + done.stderr
         assert not any(secret in shown for secret in (KEY, SECRET, SECRET.replace("/", "%2F")))

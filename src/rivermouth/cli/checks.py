@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from rivermouth.errors import SessionError
+from rivermouth.spark.runtime import versions
 from rivermouth.spark.runtime.java import find_java
 
 #: found; found with a problem; optional and not found; required and not found
@@ -26,6 +27,7 @@ _EXTRAS = {
     "java": "a Java where there is none",
     "connect": "Spark Connect",
     "plot": "pictures",
+    "pipelines": "declared pipelines",
 }
 
 
@@ -42,6 +44,7 @@ class Check:
 def required() -> Iterator[Check]:
     """What every command needs."""
     yield Check("Python", "ok", f"{sys.version.split()[0]}, {sys.executable}")
+    yield pyspark()
     yield java()
     if bash := shutil.which("bash"):
         yield Check("bash", "ok", bash)
@@ -75,6 +78,32 @@ def servers() -> Iterator[Check]:
     yield program("MariaDB", ["mariadbd"], "tests of MySQL tables")
     yield program("Chromium", ["chromium", "chromium-browser", "google-chrome"], "tests of pages")
     yield program("Maven", ["mvn"], "benchmarks with Kafka")
+
+
+def pyspark() -> Check:
+    """The installed PySpark, and what its version lacks."""
+    try:
+        return spark_version("PySpark", versions.installed())
+    except SessionError as error:
+        return Check("PySpark", "missing", error.what, error.todo)
+
+
+def spark_version(name: str, *found: str) -> Check:
+    """A version of Spark, or those of a client and a server, and what one of them lacks.
+
+    Examples
+    --------
+    >>> spark_version("PySpark", "4.3.0")
+    Check(name='PySpark', state='ok', found='4.3.0', todo='')
+    >>> spark_version("PySpark", "4.1.4").found
+    '4.1.4, which lacks the type GEOMETRY, real-time mode from Python'
+    """
+    missed = ", ".join(each.name for each in versions.lacking(*found))
+    shown = " with a client of ".join(dict.fromkeys(found))
+    if versions.number(found[0]) > versions.NEWEST:
+        todo = f"Expect surprises: rivermouth is tested on Spark {versions.RANGE}."
+        return Check(name, "warning", f"{shown}, newer than any that was tried", todo)
+    return Check(name, "ok", f"{shown}, which lacks {missed}" if missed else shown)
 
 
 def java() -> Check:
@@ -132,8 +161,8 @@ class Requirement:
 
         Examples
         --------
-        >>> pyspark = Requirement("pyspark", "4.3", "4.4", None)
-        >>> [pyspark.admits(version) for version in ("4.2.9", "4.3.0", "4.3.10", "4.4.0", "4.10")]
+        >>> spark = Requirement("pyspark", "4.3", "4.4", "spark")
+        >>> [spark.admits(version) for version in ("4.2.9", "4.3.0", "4.3.10", "4.4.0", "4.10")]
         [False, True, True, False, False]
         """
         oldest, number, bound = (

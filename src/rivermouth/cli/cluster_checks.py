@@ -5,10 +5,12 @@ from __future__ import annotations
 import importlib.metadata
 import platform
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
-from rivermouth.cli.checks import Check, requirements
+from rivermouth.cli.checks import Check, requirements, spark_version
 from rivermouth.spark.runtime.executors import Executor, inspect_executors
 from rivermouth.spark.runtime.session import ROCKSDB, cluster_session
+from rivermouth.spark.runtime.versions import installed
 from rivermouth.spec.locations import Location
 
 _STORE = "spark.sql.streaming.stateStore.providerClass"
@@ -20,14 +22,15 @@ def cluster(
     master: str, *, shared: Sequence[str] = (), conf: Mapping[str, str] | None = None
 ) -> Iterator[Check]:
     """Versions on every host of a cluster, settings of the session, and shared folders."""
-    needed = [each.name for each in requirements() if each.extra is None and each.name != "pyspark"]
+    needed = [each.name for each in requirements() if each.extra is None]
     packages = ["rivermouth", *needed]
     try:
         spark = cluster_session(master, name="rivermouth doctor", conf=conf)
     except Exception as error:  # whatever it is, it is reported
         yield Check("Spark", "missing", _first_lines(error), f"Check the URL {master}.")
         return
-    yield Check("Spark", "ok", f"{spark.version} at {master}")
+    check = spark_version("Spark", spark.version, installed())
+    yield replace(check, found=f"{check.found}, at {master}")
     try:
         yield from session_settings(
             {name: spark.conf.get(name, "") for name in (_STORE, _CHANGELOG)}

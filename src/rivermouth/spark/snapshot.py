@@ -7,9 +7,9 @@ import time
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  (as everybody writes it)
-from pyspark.sql import types as t
 
 from rivermouth.errors import DefinitionError
+from rivermouth.spark import types
 from rivermouth.spark.runtime.folders import check_hosts
 from rivermouth.spec.locations import Location
 from rivermouth.tables.sources.snapshot import SnapshotTable, publish
@@ -41,7 +41,7 @@ def snapshot(df: DataFrame, path: str | os.PathLike[str]) -> SnapshotTable:
     srids = {
         field.name: field.dataType.srid if field.dataType.srid > 0 else 0
         for field in df.schema
-        if isinstance(field.dataType, t.GeometryType) and isinstance(field.dataType.srid, int)
+        if types.is_geometry(field.dataType) and isinstance(field.dataType.srid, int)
     }
     plain = df.select(
         *(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeGuard
+
 import pyarrow as pa
 from pyspark.sql import types as t
 
@@ -104,7 +106,7 @@ def arrow_schema(schema: t.StructType, *, where: str) -> pa.Schema:
 
 
 def _arrow_field(field: t.StructField, where: str) -> pa.DataType:
-    if isinstance(field.dataType, t.GeometryType):
+    if is_geometry(field.dataType):
         # Spark tells a geometry from other structs by the metadata of its second part
         mark = {b"geometry": b"true", b"srid": str(field.dataType.srid).encode()}
         wkb = pa.field("wkb", pa.binary(), nullable=False, metadata=mark)
@@ -124,6 +126,17 @@ def family(kind: t.DataType) -> str:
         case t.StringType():
             return "string"
     return kind.typeName()
+
+
+def is_geometry(kind: t.DataType) -> TypeGuard[t.GeometryType]:
+    """Whether it is Spark's type GEOMETRY; asked by its name, as Spark 4.0 has no such class."""
+    return kind.typeName() == "geometry"
+
+
+def is_comparable(kind: t.DataType) -> bool:
+    """Whether keys can be of it: numbers, strings, bytes, dates and times."""
+    nested = (t.ArrayType, t.MapType, t.StructType, t.VariantType)
+    return not isinstance(kind, nested) and not is_geometry(kind)
 
 
 def is_number(kind: t.DataType) -> bool:

@@ -25,7 +25,7 @@ from pyspark.sql import types as t
 
 from rivermouth.kernels.skew.hotspots import Reservoir
 from rivermouth.spark.engines.native.columns import quoted
-from rivermouth.spark.engines.partitioning import ROUTE, keys_of
+from rivermouth.spark.engines.partitioning import ROUTE, keys_of, to_partitions
 from rivermouth.spark.engines.stateless import Step
 from rivermouth.spark.validation.join_table import WHERE, Join
 from rivermouth.spec.routing import ByHotspot
@@ -66,7 +66,7 @@ class Hotspots:
         without = F.pmod(F.col(ROUTE_KEY), F.lit(self.partitions)).cast("int")
         route = F.when(F.col(_BOUNDS).isNull(), without).otherwise(passed)
         routed = ruled.withColumn(ROUTE, route).drop(_BOUNDS, _SHARES, *names)
-        return routed.repartitionById(self.partitions, F.col(ROUTE))
+        return to_partitions(routed, F.col(ROUTE), self.partitions)
 
     def _rule(self, spark: SparkSession) -> DataFrame:
         # one partition: each would end the cycle once more

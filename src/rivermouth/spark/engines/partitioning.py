@@ -11,6 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812  (as everybody writes it)
 from pyspark.sql import types as t
 
 from rivermouth.kernels.arrays import stable_order
+from rivermouth.kernels.state.bucket_keys import bucket_keys
 from rivermouth.spark import types
 from rivermouth.spark.engines.native.columns import quoted
 from rivermouth.spark.validation.join_table import WHERE, Join
@@ -31,8 +32,12 @@ def keys_of(join: Join) -> list[Column]:
 
 
 def to_partitions(events: DataFrame, route: Column, count: int) -> DataFrame:
-    """The events with column `ROUTE`, each in the partition of that number."""
-    return events.withColumn(ROUTE, route).repartitionById(count, F.col(ROUTE))
+    """The events with column `ROUTE`, those of each of `count` routes in a partition of its own.
+
+    By keys that Spark hashes to as many partitions, since ``repartitionById`` is not in Spark 4.0.
+    """
+    keys = F.array(*(F.lit(key).cast("bigint") for key in bucket_keys(count)))
+    return events.withColumn(ROUTE, route).repartition(count, F.get(keys, F.col(ROUTE)))
 
 
 def parts(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:

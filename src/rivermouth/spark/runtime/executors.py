@@ -7,13 +7,16 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from threading import Event, Thread
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
 
 from rivermouth.errors import SessionError
 from rivermouth.spec.locations import Location
 from rivermouth.tables.files import filesystem
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _FIRST = 8  # tasks of the first look
 _MOST = 4096

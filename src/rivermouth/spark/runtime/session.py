@@ -13,10 +13,13 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING
 
 from rivermouth.spark.runtime.java import find_java, launch_home
+from rivermouth.spark.runtime.versions import check_local, installed
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 #: settings of a session that runs for a minute or two: the JVM's second compiler costs more than it
@@ -55,8 +58,11 @@ def local_session(
     Raises
     ------
     SessionError
-        When there is no Java to run it on.
+        When there is no Spark or Java to run it on.
     """
+    check_local()
+    from pyspark.sql import SparkSession
+
     builder = SparkSession.builder.appName(name).master(f"local[{cores}]")
     for key, value in (settings(cores=cores, memory=memory) | dict(conf or {})).items():
         builder = builder.config(key, value)
@@ -72,10 +78,14 @@ def cluster_session(
     ``sc://HOST:PORT`` is a server of Spark Connect, anything else a master's URL. Workers run the
     Python that PYSPARK_PYTHON or ``spark.pyspark.python`` names, or one as this.
     """
+    is_connect = master.startswith("sc://")
+    installed() if is_connect else check_local()
+    from pyspark.sql import SparkSession
+
     builder = SparkSession.builder.appName(name)
     for key, value in dict(conf or {}).items():
         builder = builder.config(key, value)
-    if master.startswith("sc://"):
+    if is_connect:
         return builder.remote(master).getOrCreate()
     with launch_environment(python=os.environ.get("PYSPARK_PYTHON", sys.executable)):
         return builder.master(master).getOrCreate()

@@ -35,6 +35,7 @@ from rivermouth.spec.conditions import (
     split,
 )
 from rivermouth.tables.cache.snapshot import SnapshotSpec
+from rivermouth.tables.changes.definition import following_spec
 from rivermouth.tables.source import Source, srid_of
 
 How = Literal["inner", "left", "semi", "anti"]
@@ -114,10 +115,11 @@ class Join:
     def snapshot_spec(self, cache: Full) -> SnapshotSpec:
         """What a snapshot for this join holds."""
         schema = pa.schema([self.table.field(name) for name in self.table_columns])
-        return SnapshotSpec(
+        spec = SnapshotSpec(
             self.source, schema, self.keys, self.spatial, self.range, cache.index, self.since,
             cache.buckets,
         )  # fmt: skip
+        return following_spec(spec, self.table, cache.changes, where=WHERE)
 
     @property
     def srid(self) -> int:

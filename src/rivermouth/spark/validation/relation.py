@@ -95,7 +95,7 @@ class Relation:
         """As `srid`; None where the column is no geometry."""
         if isinstance(self.schema, t.StructType):
             dtype = self.schema[column].dataType
-            if isinstance(dtype, t.GeometryType):
+            if types.is_geometry(dtype):
                 return dtype.srid if isinstance(dtype.srid, int) and dtype.srid > 0 else 0
             return 0 if isinstance(dtype, t.BinaryType) else None
         field = self.schema.field(column)

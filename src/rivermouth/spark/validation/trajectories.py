@@ -22,7 +22,6 @@ Late = Literal["count", "rows"]
 CHANGE_FIELD = t.StructField(CHANGE, t.StringType())
 REVISION_FIELD = t.StructField(REVISION, t.LongType())
 _SIDE = "the positions"
-_NESTED = (t.ArrayType, t.MapType, t.StructType, t.GeometryType, t.VariantType)
 _ZONES = 14 * 3_600_000_000  # how far a local time without a zone may be ahead of UTC
 
 
@@ -149,7 +148,7 @@ def _check_keys(relation: Relation, by: tuple[str, ...]) -> None:
         )
     for name in by:
         dtype = relation.dtype(name, by="by")
-        if isinstance(dtype, _NESTED):
+        if not types.is_comparable(dtype):
             raise ColumnError(
                 relation.where,
                 f"by names column {name!r}, which is {dtype.simpleString()}",

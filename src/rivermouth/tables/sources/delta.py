@@ -41,14 +41,14 @@ class DeltaFiles(DatasetTable):
         if self.version is not None:
             return str(self.version)
         try:
-            return str(self._opened().version())
+            return str(self.opened().version())
         except DeltaError as error:
             raise self._as_ours(error) from None
 
     def dataset(self) -> ds.FileSystemDataset:
         """The files of the version, in the order of the table's log."""
         try:
-            table = self._opened()
+            table = self.opened()
             with as_table_error(self.path, where=self.call):
                 system, inner = filesystem(self.path)
                 files = pyarrow.fs.SubTreeFileSystem(inner, system)
@@ -56,7 +56,8 @@ class DeltaFiles(DatasetTable):
         except DeltaError as error:
             raise self._as_ours(error) from None  # its words may show keys
 
-    def _opened(self) -> deltalake.DeltaTable:
+    def opened(self) -> deltalake.DeltaTable:
+        """The table as deltalake has it."""
         path, options = _without_query(self.path), _options(self.path)
         return deltalake.DeltaTable(path, self.version, storage_options=options)
 

@@ -1,0 +1,1 @@
+"""The Spark tests on every version of Spark: ``python -m tests.matrix``."""

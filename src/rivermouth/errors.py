@@ -12,7 +12,8 @@
         ├── TableMissing     it is not there
         ├── TableUnavailable its store does not answer
         ├── TableInvalid     it is there, but its rows cannot be used
-        └── TableStale       no version younger than ``max_age`` can be had
+        ├── TableStale       no version younger than ``max_age`` can be had
+        └── TableGap         changes of it are lost: it has to be loaded anew
 
 A message has four parts, in this order: where, what, what is there, what to do.
 """
@@ -105,6 +106,10 @@ class TableInvalid(TableError):
 
 class TableStale(TableError):
     """No version younger than ``max_age`` can be had."""
+
+
+class TableGap(TableError):
+    """Changes of the table are lost, so that it has to be loaded anew."""
 
 
 def missing_column(

@@ -24,8 +24,10 @@ from rivermouth.spec.caches import Cache, Full
 from rivermouth.spec.conditions import Condition, Keys, Spatial, is_on_sphere, key_pairs, named
 from rivermouth.spec.durations import Duration
 from rivermouth.spec.identity import identity
-from rivermouth.tables.cache.snapshot import Snapshot, SnapshotSpec
+from rivermouth.tables.cache.snapshot import SnapshotSpec
 from rivermouth.tables.cache.snapshot_store import Version
+from rivermouth.tables.changes.following import open_version
+from rivermouth.tables.changes.overlay import LayeredVersion
 from rivermouth.tables.shared_folder import SharedFolder
 from rivermouth.tables.source import Source
 from rivermouth.tables.worker_cache import WorkerCache
@@ -286,25 +288,26 @@ class _Job:
         """What makes events of positions, for one micro-batch."""
         return FenceFold(self.query, self.spatial.left, self.key_columns, self.table)
 
-    def version(self) -> Version:
+    def version(self) -> Version | LayeredVersion:
         """The version of the table that this micro-batch joins."""
         folder = self.folder.seen(where=WHERE)
-        return Snapshot(self.spec, self.cache, folder, batch=micro_batch()).open()
+        return open_version(self.spec, self.cache, folder, micro_batch())
 
-    def table(self, version: Version | None = None) -> FenceTable:
+    def table(self, version: Version | LayeredVersion | None = None) -> FenceTable:
         """A version of the table, None for that of this micro-batch; a worker keeps it open."""
         version = self.version() if version is None else version
 
         def make() -> FenceTable:
-            columns = version.columns
+            flat = version.flat  # fences are few
+            columns = flat.columns
             fences = {name: columns[old].cast(dtype) for name, old, dtype in self.fences}
-            matcher = Matcher(self.keys, self.spatial, columns, version.index, srid=self.srid)
+            matcher = Matcher(self.keys, self.spatial, columns, flat.index, srid=self.srid)
             return FenceTable(
                 self.keys, self.spatial, columns, pa.table(fences), matcher, version.number
             )
 
         folder = self.folder.seen(where=WHERE)
-        return _tables.get((self.spec.digest, folder), make, version=version.number)
+        return _tables.get((self.spec.digest, folder), make, version=version.name)
 
 
 #: a worker keeps the newest version of each table

@@ -27,7 +27,7 @@ from rivermouth.spec.conditions import Condition, DWithin, Nearest
 from rivermouth.spec.durations import Duration, microseconds
 from rivermouth.spec.grids import Grid
 from rivermouth.spec.identity import Described, identity, text_v1
-from rivermouth.spec.windows import Window
+from rivermouth.spec.windows import Session, Window
 from rivermouth.tables.shared_folder import SharedFolder
 from rivermouth.tables.skew.salting_store import SaltingStore
 
@@ -178,6 +178,13 @@ def join_window(
         ``window_start`` (included) and ``window_end`` (excluded).
     """
     where = "join_window"
+    if isinstance(window, Session):
+        raise DefinitionError(
+            where,
+            "two streams cannot be joined by sessions",
+            there="which records share a session depends on those of both sides that are to come",
+            todo="Write rm.tumbling(...) or rm.sliding(...), or use rm.join_interval(between=...).",
+        )
     if not isinstance(window, Window):
         raise DefinitionError(
             where,

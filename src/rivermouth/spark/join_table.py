@@ -22,6 +22,7 @@ from rivermouth.spark.runtime.folders import SNAPSHOTS, shared_folder
 from rivermouth.spark.validation.join_table import WHERE, How, Join, check
 from rivermouth.spark.validation.names import Suffixes
 from rivermouth.spark.validation.relation import Columns
+from rivermouth.spark.validation.services import check_service
 from rivermouth.spec.caches import Cache, External, Full, Incremental
 from rivermouth.spec.conditions import Condition
 from rivermouth.spec.identity import digest, identity
@@ -29,6 +30,7 @@ from rivermouth.spec.routing import ByHash, ByHotspot, Routing
 from rivermouth.tables.shared_folder import SharedFolder
 from rivermouth.tables.source import Queryable, Source
 from rivermouth.tables.sources.frame import FrameTable
+from rivermouth.tables.sources.service.table import ServiceTable
 
 Plan = Literal["workers", "native"]
 
@@ -105,6 +107,8 @@ def _joined(
 ) -> DataFrame:
     """The join by its cache and plan."""
     routed = None if routing is None else _routed(events, join, cache, routing, plan)
+    if isinstance(join.source, ServiceTable):
+        check_service(join.source, join.on, cache, where=WHERE)
     if isinstance(cache, External):
         return _external(events, join, plan, routed)
     if isinstance(cache, Incremental):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from rivermouth.errors import DefinitionError
+from rivermouth.spec.changes import Changes
 from rivermouth.spec.durations import Duration, positive_seconds
 from rivermouth.spec.locations import Location
 
@@ -25,6 +26,7 @@ class Full:
     path: Location | None = None
     index: IndexName | None = None
     buckets: int | None = None
+    changes: Changes | None = None
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,7 @@ class Incremental:
     policy: Policy
     attempts: int
     on_unavailable: OnUnavailable
+    reset_timeout: float | None
 
 
 Cache = Full | Incremental | External
@@ -58,6 +61,7 @@ def full(
     path: str | os.PathLike[str] | None = None,
     index: IndexName | None = None,
     buckets: int | None = None,
+    changes: Changes | None = None,
 ) -> Full:
     """Keep the whole table: read once before the first record, as an immutable snapshot.
 
@@ -80,11 +84,15 @@ def full(
         For a table larger than a host's memory, joined by equality among other things: cut it into
         so many parts by its keys and send each event to the task that has its part. A shuffle,
         so None, the whole table in every worker, is faster where it fits.
+    changes
+        A feed of the table's changes, ``rm.changes.files(...)`` and the like: each micro-batch
+        joins the table with the changes up to its start. The table is read whole only at first,
+        where changes are lost, and every `refresh`.
 
     Examples
     --------
-    >>> full(refresh="10 minutes", max_age="1 hour")
-    Full(refresh=600.0, max_age=3600.0, path=None, index=None, buckets=None)
+    >>> full(refresh="10 minutes", max_age="1 hour").refresh
+    600.0
     """
     if index is not None and index not in get_args(IndexName):
         raise DefinitionError(
@@ -94,12 +102,25 @@ def full(
         raise DefinitionError(
             "full", f"buckets is {buckets}", todo=f"Give a number from 1 to {_MOST_BUCKETS}."
         )
+    if changes is not None and not isinstance(changes, Changes):
+        raise DefinitionError(
+            "full",
+            f"changes is {changes!r}",
+            todo="Use rm.changes.files(...), rm.changes.feed(...) or another of rm.changes.",
+        )
+    if changes is not None and buckets is not None:
+        raise DefinitionError(
+            "full",
+            "a table in buckets cannot follow changes",
+            todo="Leave buckets out, or use refresh= instead of changes=.",
+        )
     return Full(
         positive_seconds(refresh, where="full(refresh=)"),
         positive_seconds(max_age, where="full(max_age=)"),
         None if path is None else Location(os.fspath(path)),
         index,
         buckets,
+        changes,
     )
 
 
@@ -113,6 +134,7 @@ def incremental(
     policy: Policy = "s3fifo",
     attempts: int = 5,
     on_unavailable: OnUnavailable = "fail",
+    reset_timeout: Duration | None = "5 seconds",
 ) -> Incremental:
     """Keep what was asked for lately; ask the table's store for the rest, once per batch.
 
@@ -138,6 +160,10 @@ def incremental(
     on_unavailable
         "fail": the query fails, to be started again. "miss": the records whose keys are not
         kept count as having found nothing, and the metrics count them.
+    reset_timeout
+        The circuit breaker of "miss": when all attempts have failed, leave the store alone for so
+        long, then try it by one call. None: one call for each batch. With "fail" the query ends
+        instead, and when it is started again the store is asked at once.
 
     Examples
     --------
@@ -168,6 +194,9 @@ def incremental(
         policy,
         attempts,
         on_unavailable,
+        positive_seconds(reset_timeout, where="incremental(reset_timeout=)")
+        if on_unavailable == "miss"
+        else None,
     )
 
 

@@ -4,19 +4,22 @@ Each function returns a frozen value that says where a table is; nothing is read
 defined (the table's columns) or runs (its rows). `Source` is what such a value must offer,
 `Queryable` what one whose store evaluates conditions offers besides, and `Versioned` one that knows
 whether it has changed: write your own table with them, and check it with
-`rivermouth.testing.check_table`.
+`rivermouth.testing.check_table`. `ChangeFeed` is what a feed of changes must offer, for
+``rm.changes.feed``.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+from rivermouth.tables.extras import needs as _needs
 
 if TYPE_CHECKING:
     from rivermouth.spec.durations import Duration
     from rivermouth.spec.filters import Where
+    from rivermouth.tables.changes.feed import ChangeBatch, ChangeFeed
     from rivermouth.tables.source import Queryable, Source, Versioned, geometry_field
     from rivermouth.tables.sources.delta import DeltaFiles
     from rivermouth.tables.sources.frame import FrameTable
@@ -26,9 +29,12 @@ if TYPE_CHECKING:
     from rivermouth.tables.sources.ogr import FlatGeobuf, GeoPackage, Shapefile
     from rivermouth.tables.sources.parquet import ParquetFiles
     from rivermouth.tables.sources.postgres.table import PostgresTable
+    from rivermouth.tables.sources.service.table import Schema, ServiceTable
     from rivermouth.tables.sources.sqlite.table import SQLiteTable
 
 __all__ = [
+    "ChangeBatch",
+    "ChangeFeed",
     "Queryable",
     "Source",
     "Versioned",
@@ -42,6 +48,7 @@ __all__ = [
     "mysql",
     "parquet",
     "postgres",
+    "service",
     "shapefile",
     "sqlite",
 ]
@@ -51,27 +58,15 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """The protocols, which need pyarrow, when they are first asked for."""
+    if name in ("ChangeBatch", "ChangeFeed"):
+        from rivermouth.tables.changes import feed
+
+        return getattr(feed, name)
     if name not in ("Queryable", "Source", "Versioned", "geometry_field"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from rivermouth.tables import source
 
     return getattr(source, name)
-
-
-@contextmanager
-def _needs(package: str, *, call: str, extra: str) -> Iterator[None]:
-    """Name the extra to install where a driver cannot be imported."""
-    from rivermouth.errors import SessionError
-
-    try:
-        yield
-    except ImportError as error:
-        raise SessionError(
-            call,
-            f"{package} cannot be imported",
-            there=str(error),
-            todo=f"Install it: pip install 'rivermouth[{extra}]'.",
-        ) from error
 
 
 def _ogr(name: str, path: str | os.PathLike[str], layer: str | None, where: Where | None) -> Any:
@@ -402,6 +397,87 @@ def postgres(
     limits = _limits("tables.postgres", connect_timeout, statement_timeout)
     return PostgresTable(
         PostgresAddress(url, *limits), table, filter_of(where, at="tables.postgres")
+    )
+
+
+def service(
+    function: Callable[[Any], Any],
+    *,
+    keys: str | Sequence[str],
+    schema: Schema,
+    name: str | None = None,
+    unique: bool = True,
+    batch: int = 100,
+    concurrency: int = 8,
+    timeout: Duration | None = "10 seconds",
+) -> ServiceTable:
+    """What a function of yours answers: an HTTP service, a key-value store, a model.
+
+    The function is called in the workers with a ``pyarrow.Table`` of distinct keys, at most
+    `batch` of them, whose columns are those of `keys`: integers as int64, floats as double, times
+    in microseconds. It returns the rows of these keys in one of three forms:
+
+    - a ``pyarrow.Table`` or a list of dicts, each row with all columns of `schema`;
+    - a dict of such rows by key (by tuples, where there are several key columns). Such a row need
+      not repeat its key; None is no row, a list several rows.
+
+    A key that is not in the answer has no rows: `incremental` keeps that, too, for its
+    ``missing_ttl``. Columns that `schema` does not name are left out. A row of a key that was not
+    asked for, a second row of a key, a missing column and a value of another type are a
+    `TableInvalid`.
+
+    To be joined by ``rm.keys`` of all key columns with ``cache=rm.incremental()``, also by ranges
+    with ``by=``; or with ``rm.external()``, which keeps nothing and calls once only. It cannot be
+    read whole, so that ``rm.full()`` is an error.
+
+    Parameters
+    ----------
+    function
+        Plain or async. It travels to the workers pickled, so clients and connections are to be
+        made there, when they are first used. Async functions run in one event loop per worker.
+    keys
+        The columns by which it is asked.
+    schema
+        All columns of an answer, the keys among them: a ``pyarrow.Schema``, or a dict of names and
+        types, as in ``{"uid": "int64", "name": "string", "shape": "geometry"}``.
+    name
+        For messages and metrics. None: the function's.
+    unique
+        Whether each key has one row at most.
+    batch
+        The most keys of a call.
+    concurrency
+        How many calls a worker has under way at a time.
+    timeout
+        How long a call may take: then an async function is cancelled, and a plain one left to
+        end in its thread. None: no limit.
+
+    Notes
+    -----
+    A call that fails or takes too long is made again as ``incremental(attempts=)`` says, alone.
+    Python's errors for mistakes (TypeError, ValueError, KeyError and the like) and an HTTP status
+    from 400 to 499 but 408, 425 and 429 end the query at once; raise
+    ``rivermouth.errors.TableUnavailable`` or ``TableInvalid`` yourself to decide it.
+
+    Examples
+    --------
+    >>> def scores(keys):
+    ...     return {uid: {"score": uid / 2} for uid in keys["uid"].to_pylist() if uid < 100}
+    >>> service(scores, keys="uid", schema={"uid": "int64", "score": "double"})
+    ServiceTable('scores' by ['uid'])
+    """
+    from rivermouth.spec.durations import positive_seconds
+    from rivermouth.tables.sources.service.table import service_table
+
+    return service_table(
+        function,
+        keys,
+        schema,
+        name=name,
+        unique=unique,
+        batch=batch,
+        concurrency=concurrency,
+        timeout=positive_seconds(timeout, where="tables.service(timeout=)"),
     )
 
 

@@ -73,6 +73,19 @@ class Queryable(Source, Protocol):
 
 
 @runtime_checkable
+class Batched(Queryable, Protocol):
+    """A store that takes few keys at a time, in several calls at once; each is retried alone."""
+
+    @property
+    def batch(self) -> int:
+        """The most keys of one `lookup`."""
+
+    @property
+    def concurrency(self) -> int:
+        """How many calls of `lookup` may be under way in a process."""
+
+
+@runtime_checkable
 class Versioned(Source, Protocol):
     """A table that says cheaply whether it has changed, so that it is read again only then."""
 

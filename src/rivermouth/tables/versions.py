@@ -28,6 +28,17 @@ def version_name(made: float) -> str:
     return f"v{int(made * 1e6):016d}"
 
 
+def base_of(version: str) -> str:
+    """The folder of a version; a version that follows changes is one step above its snapshot.
+
+    Examples
+    --------
+    >>> base_of("v1793830112000000_00000007_3f2a"), base_of("v1793830112000000")
+    ('v1793830112000000', 'v1793830112000000')
+    """
+    return version.partition("_")[0]
+
+
 def read_pointer(folder: str, name: str = POINTER) -> str | None:
     """What the pointer file says, None where there is no version yet."""
     system, root = files.filesystem(folder)

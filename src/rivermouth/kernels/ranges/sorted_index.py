@@ -10,7 +10,7 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from rivermouth.kernels.arrays import Bools, Codes, Ints, stable_order
+from rivermouth.kernels.arrays import Bools, Bytes, Codes, Ints, stable_order
 from rivermouth.kernels.ranges.range_keys import RangeKeys
 
 _BLOCK = 256  # searches that go side by side
@@ -55,9 +55,15 @@ class SortedIndex:
         first, last = _spans(group, low, high, self._searched)
         return expand_spans(first, last, self.row)
 
-    def asof(self, group: Codes, high: RangeKeys) -> tuple[Ints, Ints]:
-        """Pairs (position, table row) of the group's last row at or before `high`."""
-        return pairs_of(_last(group, high, self._searched), self.row)
+    def asof(self, group: Codes, high: RangeKeys, gone: Bytes | None = None) -> tuple[Ints, Ints]:
+        """Pairs (position, table row) of the group's last row at or before `high`.
+
+        Rows in the set `gone` are passed over.
+        """
+        found = _last(group, high, self._searched)
+        if gone is not None:
+            _pass_over(found, group, self.start, self.row, gone)
+        return pairs_of(found, self.row)
 
     @property
     def _searched(self) -> tuple[Ints, RangeKeys, RangeKeys]:
@@ -222,6 +228,16 @@ def _last(group: Codes, high: RangeKeys, index: tuple[Ints, RangeKeys, RangeKeys
         for k in range(count):
             found[block + k] = found[block + k] - 1 if found[block + k] > begin[k] else -1
     return found
+
+
+@numba.njit(cache=True)
+def _pass_over(found: Ints, group: Codes, start: Ints, row: Codes, gone: Bytes) -> None:
+    """Move each entry back to the last one whose row is not gone, -1 where there is none."""
+    for k in range(len(found)):
+        at = found[k]
+        while at >= 0 and (gone[row[at] >> 3] >> (row[at] & 7)) & 1:
+            at = at - 1 if at > start[group[k]] else -1
+        found[k] = at
 
 
 @numba.njit(cache=True)

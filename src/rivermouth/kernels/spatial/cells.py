@@ -212,7 +212,7 @@ def _walk(ends: Floats, e: int, grid: Floats, cursor: Ints, edges: npt.NDArray[n
             cursor[cell] += 1
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, nogil=True)  # tasks go on while a table is indexed beside them
 def _assign(ends: Floats, grid: Floats) -> tuple[Ints, npt.NDArray[np.int32]]:
     """All (cell, edge) in which the edge may meet the cell, by cell, then by edge."""
     cells = int(grid[4]) * int(grid[5])
@@ -245,7 +245,7 @@ def _crosses(ends: Floats, e: int, x: float, y: float) -> bool:
     return turn > 0 if by > ay else turn < 0
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, nogil=True)
 def _inside(
     ends: Floats, edges: Ints, edges_of_row: Ints, grid: Floats,
     border_cell: Ints, borders: Ints, borders_of_row: Ints, edge_start: Ints,
@@ -359,7 +359,7 @@ def _is_odd(ends: Floats, edges: npt.NDArray[np.integer], x: float, y: float) ->
     return odd
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, nogil=True)
 def _toggles(
     border_cell: Ints, edge_start: Ints, edge_of: npt.NDArray[np.int32], ends: Floats, grid: Floats
 ) -> tuple[Ints, Floats, Bools]:
@@ -392,7 +392,7 @@ def _toggles(
     return start, height[:count].copy(), odd
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, nogil=True)
 def _entries(
     cells: int, border_cell: Ints, border_row: Ints, border_base: Bools, edge_start: Ints,
     toggle_start: Ints, full: Ints, full_start: Ints, full_row: Ints,

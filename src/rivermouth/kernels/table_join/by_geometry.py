@@ -25,14 +25,22 @@ import pyarrow as pa
 import shapely
 
 from rivermouth.errors import PlanError, TableInvalid
-from rivermouth.kernels.arrays import Codes, Floats, Ints
+from rivermouth.kernels.arrays import Bytes, Codes, Floats, Ints, has_bit, packed_bits
 from rivermouth.kernels.keys import key_index
 from rivermouth.kernels.papers import rtree
 from rivermouth.kernels.spatial import cells, kdtree
 from rivermouth.kernels.spatial.geometry import Geometries, geometries_of
 from rivermouth.kernels.spatial.sphere import great_circle
 from rivermouth.kernels.spatial.strtree import StrTree, may_be_disjoint, nearest_of
-from rivermouth.kernels.table_join.pairs import Arrays, Columns, Pairs, merged, of_rows
+from rivermouth.kernels.table_join.pairs import (
+    Arrays,
+    Columns,
+    Pairs,
+    merged,
+    of_rows,
+    selected,
+    without,
+)
 from rivermouth.spec.conditions import (
     DWithin,
     Geometry,
@@ -154,32 +162,55 @@ class SpatialMatcher:
         self._known, self._srid = keys, srid
         self._groups: dict[int, SpatialMatcher] = {}
 
-    def match(self, left: Columns, group: Codes | None) -> Pairs:
-        """The pairs of equal `group`, if there are any, by left row, then table row or distance."""
+    def match(self, left: Columns, group: Codes | None, gone: Bytes | None = None) -> Pairs:
+        """The pairs of equal `group`, if there are any, by left row, then table row or distance.
+
+        Table rows in the set `gone` are not there.
+        """
         probe = geometries_for(self._spatial, left, self._spatial.left, self._srid)
-        pairs = self._by_geometry(probe) if group is None else self._by_both(probe, group)
+        pairs = self._live(probe, gone) if group is None else self._by_both(probe, group, gone)
         return replace(pairs, reject_counts=probe.reject_counts)
 
     # -- geometries alone
 
-    def _by_geometry(self, probe: Geometries) -> Pairs:
-        """Points are looked up in the stored index, other geometries in the STRtree."""
+    def _live(self, probe: Geometries, gone: Bytes | None) -> Pairs:
+        """The pairs with rows that are not gone; the k nearest of these, however many are."""
+        if gone is None or not isinstance(self._spatial, Nearest):
+            return without(self._by_geometry(probe), gone)
+        wanted = asked = self._spatial.k
+        rows = np.arange(len(probe.valid))
+        found = [Pairs(*(np.empty(0, np.int64),) * 2, np.empty(0))]
+        while len(rows):  # those that lack rows are asked again for more
+            pairs = self._by_geometry(probe.take(rows), asked)
+            live = without(pairs, gone)
+            count = np.bincount(live.left, minlength=len(rows))
+            done = (count >= wanted) | (np.bincount(pairs.left, minlength=len(rows)) < asked)
+            rank = np.arange(len(live.left)) - np.searchsorted(live.left, live.left)
+            found.append(of_rows(selected(live, done[live.left] & (rank < wanted)), rows))
+            rows, asked = rows[~done], 2 * asked
+        return merged(*found)
+
+    def _by_geometry(self, probe: Geometries, k: int | None = None) -> Pairs:
+        """Points are looked up in the stored index, other geometries in the STRtree.
+
+        For `nearest` the `k` nearest rows, None: as many as the condition says.
+        """
         if self._kind == "strtree":
-            return self._search(self._tree, probe)
+            return self._search(k, self._tree, probe)
         if probe.is_points:
             rows, (x, y) = np.flatnonzero(probe.valid), probe.xy
             if len(rows) < len(x):
                 x, y = x[rows], y[rows]
-            return of_rows(self._search(self._index, x, y), rows)
+            return of_rows(self._search(k, self._index, x, y), rows)
         is_point = probe.valid & (shapely.get_type_id(probe.shapes) == 0)
         points, others = np.flatnonzero(is_point), np.flatnonzero(probe.valid & ~is_point)
         x, y = shapely.get_x(probe.shapes[points]), shapely.get_y(probe.shapes[points])
         return merged(
-            of_rows(self._search(self._index, x, y), points),
-            of_rows(self._search(self._tree, probe.take(others)), others),
+            of_rows(self._search(k, self._index, x, y), points),
+            of_rows(self._search(k, self._tree, probe.take(others)), others),
         )
 
-    def _search(self, index: Any, *probe: Any) -> Pairs:
+    def _search(self, more: int | None, index: Any, *probe: Any) -> Pairs:
         """Pairs of points (x, y) from a stored index, or of a geometry column from the STRtree."""
         match self._spatial:
             case Topology(predicate, pattern=None):
@@ -189,21 +220,23 @@ class SpatialMatcher:
             case DWithin(limit=limit):
                 return Pairs(*index.within(*probe, limit))
             case Nearest(k=k, limit=limit):
-                return Pairs(*index.nearest(*probe, k, limit))
+                return Pairs(*index.nearest(*probe, more or k, limit))
 
     # -- geometries and keys
 
-    def _by_both(self, probe: Geometries, group: Codes) -> Pairs:
+    def _by_both(self, probe: Geometries, group: Codes, gone: Bytes | None) -> Pairs:
         """Few rows per key: pairs of equal keys, tested; many: geometries first, keys compared."""
         many = len(self._keys.rows) > _FEW * max(1, self._keys.count)
         if many and isinstance(self._spatial, Nearest):
-            return self._nearest_by_group(probe, group)
+            return self._nearest_by_group(probe, group, gone)
         if many and not _holds_for_disjoint(self._spatial):
-            pairs = self._by_geometry(probe)
+            pairs = self._live(probe, gone)
             same = (group[pairs.left] >= 0) & (group[pairs.left] == self._keys.group[pairs.right])
             return Pairs(pairs.left[same], pairs.right[same])
         li, ri = self._keys.expand(np.where(probe.valid, group, key_index.NONE))
         valid = self._geometries.valid[ri]
+        if gone is not None:
+            valid &= ~has_bit(gone, ri)
         li, ri = li[valid], ri[valid]
         if isinstance(self._spatial, Nearest):
             distance = _distances(self._spatial.metric, probe, li, self._geometries, ri)
@@ -212,13 +245,14 @@ class SpatialMatcher:
         keep = _holds(self._spatial, probe, li, self._geometries, ri)
         return Pairs(li[keep], ri[keep])
 
-    def _nearest_by_group(self, probe: Geometries, group: Codes) -> Pairs:
+    def _nearest_by_group(self, probe: Geometries, group: Codes, gone: Bytes | None) -> Pairs:
         """An index per key, built when the key is first probed."""
         found = [Pairs(*(np.empty(0, np.int64),) * 2, np.empty(0))]
         for key in np.unique(group[(group >= 0) & probe.valid]):
             rows = np.flatnonzero((group == key) & probe.valid)
             members = self._keys.rows[self._keys.start[key] : self._keys.start[key + 1]]
-            pairs = self._group(int(key), members)._by_geometry(probe.take(rows))
+            lost = None if gone is None else packed_bits(has_bit(gone, members))
+            pairs = self._group(int(key), members)._live(probe.take(rows), lost)
             found.append(replace(of_rows(pairs, rows), right=members.astype(np.int64)[pairs.right]))
         return merged(*found)
 

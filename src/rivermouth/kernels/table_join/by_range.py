@@ -11,11 +11,13 @@ ideal_skiplist  paper A's skip list, heights by position; the same     arrays, m
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 
 from rivermouth.errors import PlanError
-from rivermouth.kernels.arrays import Codes, Ints
+from rivermouth.kernels.arrays import Bytes, Codes, Ints
 from rivermouth.kernels.keys.key_index import NONE, KeyIndex
 from rivermouth.kernels.keys.values import decoded, missing
 from rivermouth.kernels.papers import skip_lists
@@ -23,7 +25,7 @@ from rivermouth.kernels.papers.skip_lists import SkipList
 from rivermouth.kernels.ranges import sorted_index
 from rivermouth.kernels.ranges.range_keys import RangeEncoder
 from rivermouth.kernels.ranges.sorted_index import SortedIndex
-from rivermouth.kernels.table_join.pairs import Arrays, Columns, Pairs
+from rivermouth.kernels.table_join.pairs import Arrays, Columns, Pairs, without
 from rivermouth.spec.conditions import Between, Range
 
 INDEXES = ("sorted", "skiplist", "ideal_skiplist")
@@ -73,18 +75,24 @@ class RangeMatcher:
         self._encoder = RangeEncoder(decoded(column[:0]).type, distinct)
         self._index = (SortedIndex if kind == "sorted" else SkipList).of(own)
 
-    def match(self, left: Columns, group: Codes | None) -> Pairs:
-        """The pairs of equal `group`, if there are any, by left row, then value."""
+    def match(self, left: Columns, group: Codes | None, gone: Bytes | None = None) -> Pairs:
+        """The pairs of equal `group`, if there are any, by left row, then value.
+
+        Table rows in the set `gone` are not there. Skip lists cannot pass them over for `asof`.
+        """
         column = left[self._span.left]
         if group is None:
             group = np.zeros(len(column), np.int32)
         low, high, exists = self._encoder.limits(self._span, column)
         group = np.where(exists, group, np.int32(NONE))
         if isinstance(self._span, Between):
-            found = self._index.between(group, low, high)
+            pairs = without(Pairs(*self._index.between(group, low, high)), gone)
+        elif gone is None:
+            pairs = Pairs(*self._index.asof(group, high))
         else:
-            found = self._index.asof(group, high)
-        return Pairs(*found, reject_counts=reject_counts(self._span, left))
+            assert isinstance(self._index, SortedIndex)
+            pairs = Pairs(*self._index.asof(group, high, gone))
+        return replace(pairs, reject_counts=reject_counts(self._span, left))
 
 
 def reject_counts(span: Range, left: Columns) -> dict[str, int]:

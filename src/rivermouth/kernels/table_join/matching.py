@@ -12,11 +12,12 @@ from dataclasses import replace
 import numpy as np
 
 from rivermouth.errors import PlanError
+from rivermouth.kernels.arrays import Bytes
 from rivermouth.kernels.keys import key_index
 from rivermouth.kernels.table_join import by_geometry, by_range
 from rivermouth.kernels.table_join.by_geometry import SpatialMatcher
 from rivermouth.kernels.table_join.by_range import RangeMatcher
-from rivermouth.kernels.table_join.pairs import Columns, Index, Pairs, part
+from rivermouth.kernels.table_join.pairs import Columns, Index, Pairs, part, without
 from rivermouth.spec.conditions import Keys, Range, Spatial
 
 __all__ = ["Columns", "Index", "Matcher", "Pairs", "prepare", "reject_counts"]
@@ -100,24 +101,25 @@ class Matcher:
         elif span is not None:
             self._search = RangeMatcher(span, table[span.right], index.kind, index.part("range"))
 
-    def match(self, left: Columns) -> Pairs:
+    def match(self, left: Columns, gone: Bytes | None = None) -> Pairs:
         """The pairs that satisfy the condition, by left row; for one row as its part orders them.
 
-        Places and keys come by table row, `nearest` by distance, ranges by value.
+        Places and keys come by table row, `nearest` by distance, ranges by value. Table rows in
+        the set `gone` are not there.
         """
         with np.errstate(over="ignore", invalid="ignore"):  # far, however far
-            return self._match(left)
+            return self._match(left, gone)
 
-    def _match(self, left: Columns) -> Pairs:
+    def _match(self, left: Columns, gone: Bytes | None) -> Pairs:
         if self._on_keys is None:
             assert self._search is not None
-            return self._search.match(left, None)
+            return self._search.match(left, None, gone)
         assert self._keys is not None
         group = self._keys.lookup([left[name] for name, _ in self._on_keys.pairs])
         rejected = _null_keys(left, self._on_keys)
         if self._search is None:
-            return Pairs(*self._keys.expand(group), reject_counts=rejected)
-        pairs = self._search.match(left, group)
+            return without(Pairs(*self._keys.expand(group), reject_counts=rejected), gone)
+        pairs = self._search.match(left, group, gone)
         return replace(pairs, reject_counts=rejected | pairs.reject_counts)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rivermouth.kernels.arrays import Floats, Ints
+from rivermouth.kernels.arrays import Bools, Bytes, Floats, Ints, has_bit
 
 Arrays = Mapping[str, npt.NDArray[np.generic]]
 Columns = Mapping[str, pa.Array]
@@ -58,8 +58,19 @@ def of_rows(pairs: Pairs, rows: Ints) -> Pairs:
     return replace(pairs, left=rows[pairs.left])
 
 
+def selected(pairs: Pairs, keep: Bools | Ints) -> Pairs:
+    """These of the pairs."""
+    distance = None if pairs.distance is None else pairs.distance[keep]
+    return replace(pairs, left=pairs.left[keep], right=pairs.right[keep], distance=distance)
+
+
+def without(pairs: Pairs, gone: Bytes | None) -> Pairs:
+    """The pairs whose table rows are not in the set `gone`; None: all."""
+    return pairs if gone is None else selected(pairs, ~has_bit(gone, pairs.right))
+
+
 def merged(*parts: Pairs) -> Pairs:
-    """Parts that share no left row, in the order of the left rows."""
+    """All pairs in the order of the left rows; for one of them in the order of the parts."""
     left = np.concatenate([part.left for part in parts])
     order = np.argsort(left, kind="stable")
     distances = [part.distance for part in parts if part.distance is not None]

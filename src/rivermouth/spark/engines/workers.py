@@ -11,16 +11,17 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql import types as t
 
 from rivermouth.kernels.table_join.assemble import assemble
+from rivermouth.kernels.table_join.layered import Layer, LayeredMatcher
 from rivermouth.kernels.table_join.map_sketch import MOST_ROWS, Sketch
 from rivermouth.kernels.table_join.matching import Matcher, Pairs, reject_counts
 from rivermouth.spark import types
@@ -35,6 +36,8 @@ from rivermouth.tables.cache.fetching import LookupSpec
 from rivermouth.tables.cache.incremental import GAUGES, shared
 from rivermouth.tables.cache.snapshot import Snapshot, SnapshotSpec
 from rivermouth.tables.cache.snapshot_store import Version
+from rivermouth.tables.changes.following import Following
+from rivermouth.tables.changes.overlay import LayeredVersion
 from rivermouth.tables.shared_folder import SharedFolder
 from rivermouth.tables.source import Queryable, check_unchanged
 from rivermouth.tables.worker_cache import WorkerCache
@@ -49,7 +52,8 @@ def join_full(
 ) -> DataFrame:
     """The join against a snapshot under `folder`, whole and indexed before the first record."""
     spec = join.snapshot_spec(cache)
-    return _run(events, join, lambda: _FullStep(join, spec, cache, folder), routed)
+    step = _FullStep if cache.changes is None else _FollowingStep
+    return _run(events, join, lambda: step(join, spec, cache, folder), routed)
 
 
 def join_buckets(
@@ -135,7 +139,7 @@ class _FullStep(_Step):
 
     def __init__(self, join: Join, spec: SnapshotSpec, cache: Full, folder: SharedFolder) -> None:
         super().__init__(join)
-        self._version = _snapshot(spec, cache, folder).open()
+        self._version = Snapshot(spec, cache, folder.seen(where=WHERE), batch=micro_batch()).open()
         self._matcher, self._table = _opened(join, spec, self._version)
         self._sketch, self._refresh = _sketch(join, self._version), cache.refresh
 
@@ -155,9 +159,29 @@ class _FullStep(_Step):
         return {**vars(self._counts), "table": table, **sketch}
 
 
-def _snapshot(spec: SnapshotSpec, cache: Full, folder: SharedFolder) -> Snapshot:
-    """The version for this task: in a stream that of its micro-batch."""
-    return Snapshot(spec, cache, folder.seen(where=WHERE), batch=micro_batch())
+class _FollowingStep(_Step):
+    """A task with one version of a table that follows changes."""
+
+    def __init__(self, join: Join, spec: SnapshotSpec, cache: Full, folder: SharedFolder) -> None:
+        super().__init__(join)
+        at = folder.seen(where=WHERE)
+        self._version = Following(spec, cache, at, batch=micro_batch()).opened()
+        self._matcher = _layered(join, spec, self._version)
+        self._refresh = cache.refresh
+
+    def batches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The joined rows of each batch."""
+        columns = list(dict.fromkeys(old for _, old in self._join.columns))
+        for batch in batches:
+            began = time.perf_counter()
+            pairs = self._matcher.match(self._probe(batch))
+            table = self._matcher.take(columns, pairs.right)
+            numbered = replace(pairs, right=np.arange(len(pairs.right)))
+            yield self._emit(batch, numbered, table, began)
+
+    def report(self) -> dict[str, Any]:
+        """What was seen, how old and large the table was, and what has changed in it."""
+        return {**vars(self._counts), "table": self._version.report(self._refresh)}
 
 
 def _sketch(join: Join, version: Version) -> Sketch | None:
@@ -171,7 +195,9 @@ class _BucketsStep(_Step):
 
     def __init__(self, join: Join, spec: SnapshotSpec, cache: Full, folder: SharedFolder) -> None:
         super().__init__(join)
-        self._spec, self._snapshot = spec, _snapshot(spec, cache, folder)
+        self._spec = spec
+        at = folder.seen(where=WHERE)
+        self._snapshot = Snapshot(spec, cache, at, batch=micro_batch())
         self._versions: dict[int, Version] = {}
 
     def batches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -283,7 +309,7 @@ def probe_fields(join: Join) -> list[pa.Field]:
     fields = []
     for name in join.left_columns:
         kind = join.events[name].dataType
-        is_geometry = isinstance(kind, t.GeometryType)
+        is_geometry = types.is_geometry(kind)
         arrow = _GEOMETRY if is_geometry else types.to_arrow(kind, where=WHERE, column=name)
         fields.append(pa.field(name, arrow))
     return fields
@@ -317,3 +343,21 @@ def _opened(join: Join, spec: SnapshotSpec, version: Version, bucket: int = 0) -
 
     of_table = _matchers.get(spec.digest, lambda: WorkerCache(_MOST_BUCKETS))
     return of_table.get(bucket, make, version=version.number)
+
+
+_layers: WorkerCache[str, dict[Path, Matcher]] = WorkerCache(size=16)
+
+
+def _layered(join: Join, spec: SnapshotSpec, version: LayeredVersion) -> LayeredMatcher:
+    """The matcher over a version's layers; a worker keeps those of the newest version of each."""
+    known, made = _layers.find(spec.digest) or {}, {}
+    layers = []
+    for layer in version.layers:
+        columns = layer.version.columns
+        matcher = known.get(layer.path) or Matcher(
+            join.keys, join.spatial, columns, layer.version.index, span=join.range, srid=join.srid
+        )
+        made[layer.path] = matcher
+        layers.append(Layer(matcher, columns, layer.gone, layer.hidden))
+    _layers.put(spec.digest, made)
+    return LayeredMatcher(layers, spatial=join.spatial, span=join.range)

@@ -24,6 +24,7 @@ from rivermouth.spark.validation.relation import (
     check_comparable,
     check_spatial,
 )
+from rivermouth.spark.validation.services import not_readable
 from rivermouth.spark.validation.trajectories import (
     CHANGE_FIELD,
     REVISION_FIELD,
@@ -43,8 +44,10 @@ from rivermouth.spec.conditions import (
 )
 from rivermouth.spec.durations import Duration, microseconds
 from rivermouth.tables.cache.snapshot import SnapshotSpec
+from rivermouth.tables.changes.definition import following_spec
 from rivermouth.tables.source import Source
 from rivermouth.tables.sources.frame import FrameTable
+from rivermouth.tables.sources.service.table import ServiceTable
 
 WHERE = "fence_events"
 #: a length of time, or a number of positions
@@ -155,6 +158,7 @@ def check(
     held = dict.fromkeys([*compared, *(old for _, old in brought)])
     held_schema = pa.schema([table.schema().field(name) for name in held])
     spec = SnapshotSpec(table, held_schema, keys, spatial, None, full.index, clock.time())
+    spec = following_spec(spec, table.schema(), full.changes, where=WHERE)
     return Checked(query, found, keys, spatial, srid, spec, full, fences, schema, only)
 
 
@@ -308,6 +312,8 @@ def _full(cache: Cache | None, table: Source) -> Full:
         )
     if cache is not None and cache.buckets is not None:
         raise PlanError(WHERE, "rm.full(buckets=) is not for fences", todo="Leave buckets out.")
+    if isinstance(table, ServiceTable):
+        raise not_readable(table, where=WHERE, todo="Keep the fences in a file or a database.")
     if isinstance(table, FrameTable):
         raise PlanError(
             WHERE,

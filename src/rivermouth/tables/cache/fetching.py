@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import cast
 
@@ -18,7 +19,7 @@ from rivermouth.kernels.ranges.range_keys import RangeEncoder
 from rivermouth.spec.conditions import Keys, Range
 from rivermouth.spec.identity import digest, identity
 from rivermouth.tables.cache.retry import RetryPolicy
-from rivermouth.tables.source import Queryable, Source, check_unchanged
+from rivermouth.tables.source import Batched, Queryable, Source, check_unchanged
 
 _MOST_KEYS = 20_000  # of one statement
 
@@ -76,13 +77,20 @@ class LookupSpec:
         )
 
     def fetch(self, keys: Mapping[str, pa.Array], count: int, retry: RetryPolicy) -> FetchedRows:
-        """The rows of `count` distinct keys; one statement for some thousands of them."""
-        parts = []
-        for first in range(0, count, _MOST_KEYS):
-            part = {name: column[first : first + _MOST_KEYS] for name, column in keys.items()}
-            numbers, rows = self._query(part, retry)
-            self._check(numbers, rows, min(_MOST_KEYS, count - first))
-            parts.append((numbers + first, rows))
+        """The rows of `count` distinct keys; one statement for as many as the store takes."""
+        most, at_once = _MOST_KEYS, 1
+        if isinstance(self.source, Batched):
+            most, at_once = self.source.batch, self.source.concurrency
+
+        def part(first: int) -> tuple[Ints, pa.Table]:
+            some = {name: column[first : first + most] for name, column in keys.items()}
+            numbers, rows = self._query(some, retry)
+            self._check(numbers, rows, min(most, count - first))
+            return numbers + first, rows
+
+        with ThreadPoolExecutor(at_once, "rivermouth-fetch") as pool:
+            starts = range(0, count, most)
+            parts = list(pool.map(part, starts) if at_once > 1 else map(part, starts))
         number = np.concatenate([numbers for numbers, _ in parts])
         return self._by_key(number, pa.concat_tables([rows for _, rows in parts]), count)
 

@@ -108,7 +108,9 @@ class IncrementalCache:
         )
         self._swept = -math.inf
         self._chunks = Chunks(pa.schema([spec.table.field(name) for name in spec.columns]))
-        self._retry = retry or RetryPolicy(spec.source.name, settings.attempts)
+        self._retry = retry or RetryPolicy(
+            spec.source.name, settings.attempts, reset_timeout=settings.reset_timeout
+        )
         self._lock = threading.Lock()
         self._under_way: Lookup | None = None
 
@@ -197,6 +199,7 @@ class IncrementalCache:
                 "loads": self._retry.loads,
                 "load_seconds": self._retry.seconds,
                 "retries": self._retry.retries,
+                "circuit_opens": self._retry.circuit_opens,
                 **{name: getattr(self._keys, name) for name in GAUGES},
             }
 

@@ -1,8 +1,10 @@
-"""Retries with exponential backoff and full jitter, up to a bound."""
+"""Retries with exponential backoff and full jitter, up to a bound; then a circuit breaker."""
 
 from __future__ import annotations
 
+import math
 import random
+import threading
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -23,7 +25,9 @@ class RetryPolicy:
     Between attempts it waits a random part of a time that doubles ("full jitter"), so that the
     workers of a stream do not all query a store that comes back at once. After it has given up
     once it makes one attempt each time, until one succeeds: a store that is down costs no further
-    pauses.
+    pauses. With `reset_timeout` the circuit is open then: for so long the store is not queried at
+    all, after that by one caller at a time, until one succeeds and closes it. Safe to use from
+    threads.
 
     Parameters
     ----------
@@ -31,8 +35,10 @@ class RetryPolicy:
         The table's, for messages.
     attempts
         How many there are before it gives up.
-    sleep, chance
-        How it waits, and a random number in [0, 1): others for tests.
+    reset_timeout
+        How many seconds the circuit stays open; None: there is no circuit breaker.
+    sleep, chance, clock
+        How it waits, a random number in [0, 1), and the time in seconds: others for tests.
     """
 
     def __init__(
@@ -40,13 +46,16 @@ class RetryPolicy:
         name: str,
         attempts: int,
         *,
+        reset_timeout: float | None = None,
         sleep: Callable[[float], None] = time.sleep,
         chance: Callable[[], float] = random.random,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._name, self._attempts = name, attempts
-        self._sleep, self._chance = sleep, chance
-        self._is_down = False
-        self.loads, self.retries, self.seconds = 0, 0, 0.0
+        self._name, self._attempts, self._reset_timeout = name, attempts, reset_timeout
+        self._sleep, self._chance, self._clock = sleep, chance, clock
+        self._lock = threading.Lock()
+        self._is_down, self._next_trial = False, -math.inf
+        self.loads, self.retries, self.seconds, self.circuit_opens = 0, 0, 0.0, 0
 
     def run(self, work: Callable[[], T], what: str) -> T:
         """What `work` gives; `what` names it in the message.
@@ -54,26 +63,58 @@ class RetryPolicy:
         Raises
         ------
         TableUnavailable
-            If no attempt succeeded.
+            If no attempt succeeded, or the circuit is open.
         """
-        began, attempt, attempts = time.perf_counter(), 1, 1 if self._is_down else self._attempts
+        began, attempt = time.perf_counter(), 1
         try:
             while True:
+                self._pass_circuit(what)
                 try:
                     result = work()
                 except TRANSIENT as error:
-                    self._is_down = attempt == attempts
-                    if self._is_down:
-                        raise self._unavailable(what, attempts, began, error) from error
-                    self.retries += 1
+                    if self._gives_up(attempt):
+                        raise self._unavailable(what, attempt, began, error) from error
                     self._sleep(self._chance() * min(_LONGEST, _FIRST * 2 ** (attempt - 1)))
                     attempt += 1
                 else:
-                    self._is_down = False
-                    self.loads += 1
+                    with self._lock:
+                        self._is_down = False
+                        self.loads += 1
                     return result
         finally:
-            self.seconds += time.perf_counter() - began
+            with self._lock:
+                self.seconds += time.perf_counter() - began
+
+    def _pass_circuit(self, what: str) -> None:
+        """Let an attempt through, or raise where the circuit is open."""
+        if self._reset_timeout is None:
+            return
+        with self._lock:
+            if not self._is_down:
+                return
+            now = self._clock()
+            if now >= self._next_trial:
+                self._next_trial = now + self._reset_timeout  # of the others, meanwhile
+                return
+            wait = self._next_trial - now
+        raise TableUnavailable(
+            self._name,
+            f"fetching {what} was not tried, the store being down",
+            there=f"it is tried again in {wait:.1f} s",
+            todo="Restore the store, or give incremental() another reset_timeout=.",
+        )
+
+    def _gives_up(self, attempt: int) -> bool:
+        """Whether this failure was the last attempt; others' last attempt is ours, too."""
+        with self._lock:
+            if attempt < self._attempts and not self._is_down:
+                self.retries += 1
+                return False
+            if not self._is_down and self._reset_timeout is not None:
+                self.circuit_opens += 1
+            self._is_down = True
+            self._next_trial = self._clock() + (self._reset_timeout or 0.0)
+            return True
 
     def _unavailable(
         self, what: str, attempts: int, began: float, error: Exception

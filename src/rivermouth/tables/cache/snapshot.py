@@ -19,6 +19,7 @@ import pyarrow as pa
 from rivermouth.errors import TableMissing, TableStale
 from rivermouth.kernels.table_join import matching
 from rivermouth.spec.caches import Full
+from rivermouth.spec.changes import Changes
 from rivermouth.spec.conditions import Keys, Range, Spatial
 from rivermouth.spec.identity import digest, identity
 from rivermouth.tables.cache import buckets
@@ -34,6 +35,7 @@ from rivermouth.tables.cache.snapshot_store import (
     write_about,
     write_revision,
 )
+from rivermouth.tables.changes.feed import feed_of
 from rivermouth.tables.source import Source, check_unchanged, revision_of
 from rivermouth.tables.worker_cache import WorkerCache
 
@@ -59,6 +61,8 @@ class SnapshotSpec:
         while it is younger than ``refresh``.
     buckets
         Into how many buckets the table is partitioned by its keys; None: it is kept whole.
+    changes
+        The feed of changes that the table follows (see `changes.following`); None: none.
     """
 
     source: Source
@@ -69,10 +73,12 @@ class SnapshotSpec:
     index: str | None = None
     since: float = 0.0
     buckets: int | None = None
+    changes: Changes | None = None
 
     @property
     def digest(self) -> str:
         """A name for the snapshot's folder: the same for the same spec."""
+        followed = {} if self.changes is None else {"changes": self._followed(self.changes)}
         return digest(
             identity(
                 format=FORMAT,
@@ -81,8 +87,12 @@ class SnapshotSpec:
                 on=(self.keys, self.spatial, self.range),
                 index=self.index,
                 buckets=self.buckets,
+                **followed,
             )
         )
+
+    def _followed(self, changes: Changes) -> tuple[object, ...]:
+        return feed_of(changes, self.source, self.schema).identity, changes.key, changes.history
 
     def write(self, folder: Path, loaded: float) -> None:
         """Write a version: the whole table with its index, or its buckets without theirs."""
@@ -129,6 +139,8 @@ class Snapshot:
         If the first version cannot be read.
     """
 
+    _stores: type[SnapshotStore] = SnapshotStore
+
     def __init__(
         self,
         spec: SnapshotSpec,
@@ -139,7 +151,7 @@ class Snapshot:
         batch: MicroBatch | None = None,
     ) -> None:
         self._spec, self._cache, self._clock, self._batch = spec, cache, clock, batch
-        self._store = SnapshotStore.of(spec.digest, folder)
+        self._store = self._stores.of(spec.digest, folder)
         self._version = self._newest() if batch is None else self._of_batch(batch)
 
     def open(self, bucket: int | None = None) -> Version:

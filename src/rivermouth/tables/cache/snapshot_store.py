@@ -17,7 +17,6 @@ All processes of a host map the same pages. Only data is kept here, never code o
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
@@ -36,13 +35,14 @@ import pyarrow.fs
 from rivermouth.errors import RivermouthError
 from rivermouth.kernels.table_join import matching
 from rivermouth.spec.locations import Location
-from rivermouth.tables import files
+from rivermouth.tables import file_lock, files
 from rivermouth.tables.cache.batch_versions import BatchVersions
-from rivermouth.tables.versions import prune, read_pointer, version_name, write_pointer
+from rivermouth.tables.versions import base_of, prune, read_pointer, version_name, write_pointer
 from rivermouth.tables.worker_cache import WorkerCache
 
 FORMAT = 3
 PARTS = "parts"  # a folder whose files are copied to a host one by one, as they are needed
+STEPS = "changes"  # likewise, of a table that follows changes (see `changes.overlay`)
 CHOOSING = "choosing"  # the lock under which versions are chosen for batches, and removed
 _REVISION = "revision"
 _KEPT = 2  # versions: the newest, and the one that running tasks may still be opening
@@ -82,6 +82,16 @@ class Version:
             "refresh_seconds": refresh,
             "index": self.index.kind,
         }
+
+    @property
+    def name(self) -> str:
+        """What tells it from every other version of its table."""
+        return str(self.number)
+
+    @property
+    def flat(self) -> Version:
+        """Itself: all its rows are in one table."""
+        return self
 
     @property
     def columns(self) -> dict[str, pa.Array]:
@@ -162,7 +172,7 @@ class SnapshotStore:
     def open(self, version: str, bucket: str = "") -> Version:
         """Map a version or one of its buckets; each process maps it once."""
         path = self.home / version / bucket
-        return _open.get(path, lambda: _mapped(path, int(version.removeprefix("v"))))
+        return _open.get(path, lambda: mapped(path, int(version.removeprefix("v"))))
 
     def add(self, loaded: float, fill: Callable[[Path], None]) -> str:
         """Have a version's folder filled and make it the newest, in one step for all readers."""
@@ -201,13 +211,8 @@ class SnapshotStore:
     def locked(self, *, wait: bool, name: str = "lock") -> Iterator[bool]:
         """Hold this host's lock; gives False where it is held by another and `wait` is not set."""
         self.home.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with open(self.home / name, "w") as handle:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-            except BlockingIOError:
-                yield False
-                return
-            yield True  # closing the file releases it, and so does the death of the process
+        with file_lock.locked(self.home / name, wait=wait) as held:
+            yield held
 
     def failure(self) -> dict[str, Any] | None:
         """The last attempt to refresh, if it failed: when, and with which message."""
@@ -221,10 +226,21 @@ class SnapshotStore:
 
     def _upload(self, staging: Path, version: str) -> None:
         assert self.remote is not None
-        system, root = files.filesystem(self.remote)
-        _copy(staging, f"{root}/{version}", destination_filesystem=system)
+        self.copy_up(staging, version)
         write_pointer(self.remote, version)
         prune(self.remote, _KEPT, self.batches.versions())
+
+    def copy_up(self, folder: Path, name: str) -> None:
+        """Copy a folder of this host to where it is shared."""
+        assert self.remote is not None
+        system, root = files.filesystem(self.remote)
+        _copy(folder, f"{root}/{name}", destination_filesystem=system)
+
+    def copy_down(self, name: str, folder: Path) -> None:
+        """Copy what is shared into a folder of this host."""
+        assert self.remote is not None
+        system, root = files.filesystem(self.remote)
+        _copy(f"{root}/{name}", folder, source_filesystem=system)
 
     def _download(self, version: str) -> None:
         """Copy a shared version to this host, its parts excepted."""
@@ -232,12 +248,12 @@ class SnapshotStore:
         system, root = files.filesystem(self.remote)
         with self.staging(version) as staging:
             for info in system.get_file_info(pa.fs.FileSelector(f"{root}/{version}")):
-                if info.base_name == PARTS:
+                if info.base_name in (PARTS, STEPS):
                     continue
                 if info.type == pa.fs.FileType.Directory:
                     (staging / info.base_name).mkdir()
                 _copy(info.path, staging / info.base_name, source_filesystem=system)
-        prune(str(self.home), _KEPT, {version})
+        prune(str(self.home), _KEPT, {base_of(version)})
 
 
 def write(
@@ -274,7 +290,8 @@ def _about(path: Path) -> dict[str, Any]:
     return about
 
 
-def _mapped(path: Path, number: int) -> Version:
+def mapped(path: Path, number: int) -> Version:
+    """The version, or the part of one, that was written to a folder."""
     about = _about(path)
     with pa.memory_map(str(path / "rows.arrow")) as mapped:
         rows = pa.ipc.open_file(mapped).read_all()

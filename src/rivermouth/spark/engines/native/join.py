@@ -38,7 +38,8 @@ from rivermouth.spark.engines.native.spatial import join_spatial
 from rivermouth.spark.validation.join_table import WHERE, Join
 from rivermouth.spec.caches import Full
 from rivermouth.spec.conditions import DWithin, Nearest, Point, Topology
-from rivermouth.tables.cache.snapshot import Snapshot, SnapshotSpec
+from rivermouth.tables.cache.snapshot import SnapshotSpec
+from rivermouth.tables.changes.following import open_version
 from rivermouth.tables.shared_folder import SharedFolder
 from rivermouth.tables.worker_cache import WorkerCache
 
@@ -149,11 +150,11 @@ class _FromSnapshot:
         for _ in batches:  # a worker that leaves its input unread is not used again
             pass
         folder = self.folder.seen(where=WHERE)
-        version = Snapshot(self.spec, self.cache, folder, batch=micro_batch()).open()
+        version = open_version(self.spec, self.cache, folder, micro_batch())
         yield _made.get(
             (self.rows, self.spec.digest),
-            lambda: self.rows.make(version.columns, version.index),
-            version=version.number,
+            lambda: self.rows.make(version.flat.columns, version.flat.index),
+            version=version.name,
         )
 
 
@@ -178,7 +179,7 @@ class _FromFrame:
 def _as_wkb(frame: DataFrame, name: str) -> Column:
     """A column of the frame, WKB where it is a GEOMETRY, as the table's schema says."""
     column = F.col(quoted(name))
-    is_geometry = isinstance(frame.schema[name].dataType, t.GeometryType)
+    is_geometry = types.is_geometry(frame.schema[name].dataType)
     return F.st_asbinary(column).alias(name) if is_geometry else column
 
 

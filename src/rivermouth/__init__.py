@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rivermouth.errors import RivermouthError
     from rivermouth.observe import plot
     from rivermouth.observe.metrics import metrics
+    from rivermouth.observe.notebook.show import show
     from rivermouth.observe.watch import watch
     from rivermouth.spark.aggregate import aggregate, rejected
     from rivermouth.spark.correct import correct
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from rivermouth.spark.join_table import join_table
     from rivermouth.spark.snapshot import snapshot
     from rivermouth.spark.trips import trips
+    from rivermouth.spec import changes
     from rivermouth.spec.aggregates import (
         count,
         count_distinct,
@@ -57,10 +59,11 @@ if TYPE_CHECKING:
         within,
     )
     from rivermouth.spec.grids import grid
+    from rivermouth.spec.preferences import skyline, top
     from rivermouth.spec.routing import by_hash, by_hotspot
     from rivermouth.spec.slack import fixed, max_delay, quality
     from rivermouth.spec.summaries import summary
-    from rivermouth.spec.windows import sliding, tumbling
+    from rivermouth.spec.windows import session, sliding, tumbling
 
 __version__ = "0.1.0"
 
@@ -77,9 +80,14 @@ _NAMES = {
     **dict.fromkeys(("join_interval", "join_window"), "rivermouth.spark.join_streams"),
     "join_table": "rivermouth.spark.join_table",
     "metrics": "rivermouth.observe.metrics",
+    "show": "rivermouth.observe.notebook.show",
     "snapshot": "rivermouth.spark.snapshot",
     "trips": "rivermouth.spark.trips",
     "watch": "rivermouth.observe.watch",
+    **dict.fromkeys(  # what %load_ext and %unload_ext look for
+        ("load_ipython_extension", "unload_ipython_extension"),
+        "rivermouth.observe.notebook.extension",
+    ),
     **dict.fromkeys(("external", "full", "incremental"), "rivermouth.spec.caches"),
     **dict.fromkeys(
         (
@@ -97,12 +105,14 @@ _NAMES = {
         ),
         "rivermouth.spec.aggregates",
     ),
+    **dict.fromkeys(("skyline", "top"), "rivermouth.spec.preferences"),
     **dict.fromkeys(("by_hash", "by_hotspot"), "rivermouth.spec.routing"),
     **dict.fromkeys(("fixed", "max_delay", "quality"), "rivermouth.spec.slack"),
     "summary": "rivermouth.spec.summaries",
-    **dict.fromkeys(("sliding", "tumbling"), "rivermouth.spec.windows"),
+    **dict.fromkeys(("session", "sliding", "tumbling"), "rivermouth.spec.windows"),
 }
 _MODULES = {
+    "changes": "rivermouth.spec.changes",
     "errors": "rivermouth.errors",
     "plot": "rivermouth.observe.plot",
     "tables": "rivermouth.tables",
@@ -116,6 +126,7 @@ __all__ = [
     "between",
     "by_hash",
     "by_hotspot",
+    "changes",
     "compact",
     "contains",
     "correct",
@@ -156,6 +167,9 @@ __all__ = [
     "quantile",
     "rejected",
     "relate",
+    "session",
+    "show",
+    "skyline",
     "sliding",
     "snapshot",
     "std",
@@ -163,6 +177,7 @@ __all__ = [
     "summary",
     "tables",
     "testing",
+    "top",
     "touches",
     "trips",
     "tumbling",
@@ -176,6 +191,8 @@ def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return importlib.import_module(_MODULES[name])
     if name in _NAMES:
+        if _NAMES[name].startswith("rivermouth.spark."):
+            importlib.import_module("rivermouth.spark.runtime.versions").installed()
         return getattr(importlib.import_module(_NAMES[name]), name)
     raise AttributeError(f"module 'rivermouth' has no attribute {name!r}")
 

@@ -7,10 +7,10 @@ import sys
 from collections.abc import Sequence
 
 import rivermouth
-from rivermouth.cli import demo, doctor, watch
+from rivermouth.cli import demo, doctor, run, watch
 from rivermouth.errors import RivermouthError
 
-COMMANDS = {"demo": demo, "watch": watch, "doctor": doctor}
+COMMANDS = {"demo": demo, "run": run, "watch": watch, "doctor": doctor}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,0 +1,1 @@
+"""In notebooks: frames and running queries show themselves, as tables, numbers and maps."""

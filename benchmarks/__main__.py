@@ -10,18 +10,21 @@ import runpy
 import sys
 
 SUITES = {
-    "table_join": ("stream_table", "shapes", "memory", "latency", "observing"),
+    "table_join": ("stream_table", "shapes", "memory", "latency", "observing", "changes"),
     "keys": ("equality", "ranges", "lookups", "ordered"),
     "cache": ("incremental", "cache"),
     "routing": ("routing",),
     "stream_join": ("stream_stream", "stream_latency"),
-    "aggregation": ("sliding",),
+    "aggregation": ("sliding", "corrections"),
     "fences": ("fences", "fence_state"),
     "trips": ("second_opinion", "trip_state"),
 }
 MODULES = {
     **{name: f"benchmarks.suites.{room}.{name}" for room in SUITES for name in SUITES[room]},
-    **{name: f"benchmarks.papers.{name}" for name in ("shares", "workloads", "out_of_order")},
+    **{
+        name: f"benchmarks.papers.{name}"
+        for name in ("shares", "workloads", "out_of_order", "paper_b", "promise")
+    },
     "report": "benchmarks.harness.report",
 }
 

@@ -56,6 +56,32 @@ def produce(bootstrap: str, topic: str, bodies: Path, rate: float, count: int) -
         raise SystemExit("the broker did not take all records in 30 s")
 
 
+def replay(bootstrap: str, topic: str, records: Path, factor: float) -> None:
+    """Wait for a line on standard input, then send records at their times, `factor` times as fast.
+
+    A line of `records` is microseconds since the first record, a blank, and the value. Says on
+    standard output when it began, in seconds since 1970, and in the end by how many seconds a
+    record was overdue at most.
+    """
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, "acks": "1"})
+    with records.open() as lines:
+        sys.stdin.readline()
+        print(time.time(), flush=True)
+        start, overdue = now(), 0
+        for line in lines:
+            time_us, _, value = line.rstrip().partition(" ")
+            due = start + int(int(time_us) * 1000 / factor)
+            if (early := due - now()) > 0:
+                time.sleep(early / 1e9)
+            else:
+                overdue = max(overdue, -early)
+            producer.produce(topic, value=value)
+            producer.poll(0)
+    if producer.flush(300):
+        raise SystemExit("the broker did not take all records in 300 s")
+    print(overdue / 1e9)
+
+
 def consume(bootstrap: str, topic: str, out: Path, count: int, idle: float) -> None:
     """Note the arrival of each record until all numbers have come, or none for `idle` seconds.
 
@@ -87,7 +113,7 @@ def consume(bootstrap: str, topic: str, out: Path, count: int, idle: float) -> N
 
 
 def main() -> None:
-    """Do one of the three, as the command line says."""
+    """Do one of the four, as the command line says."""
     parser = argparse.ArgumentParser(description="Producer and consumer of a latency run.")
     parser.add_argument("bootstrap")
     verbs = parser.add_subparsers(dest="verb", required=True)
@@ -98,13 +124,18 @@ def main() -> None:
     producing.add_argument("--bodies", type=Path, required=True)
     producing.add_argument("--rate", type=float, required=True)
     producing.add_argument("--count", type=int, required=True)
+    replaying = verbs.add_parser("replay")
+    replaying.add_argument("topic")
+    replaying.add_argument("--records", type=Path, required=True)
+    replaying.add_argument("--factor", type=float, required=True)
     consuming = verbs.add_parser("consume")
     consuming.add_argument("topic")
     consuming.add_argument("--out", type=Path, required=True)
     consuming.add_argument("--count", type=int, required=True)
     consuming.add_argument("--idle", type=float, required=True)
     words = vars(parser.parse_args())
-    {"create": create, "produce": produce, "consume": consume}[words.pop("verb")](**words)
+    does = {"create": create, "produce": produce, "replay": replay, "consume": consume}
+    does[words.pop("verb")](**words)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ mpl.use("svg")
 import matplotlib.pyplot as plt
 
 from benchmarks.papers import disorder_plots
+from benchmarks.papers.paper_b import plots as paper_b
 from benchmarks.suites.stream_join import join_tables
 
 Document = Mapping[str, Any]
@@ -179,5 +180,9 @@ PLOTS: dict[str, tuple[str, Callable[[Document], Any]]] = {
     "latency_by_slack": ("out_of_order", disorder_plots.figure4),
     "accuracy": ("out_of_order", disorder_plots.figure5),
     "sliding": ("sliding", disorder_plots.figure6),
+    "paper_b_buffer": ("paper_b_accuracy", paper_b.figure3),
+    "paper_b_accuracy": ("paper_b_accuracy", paper_b.figure5),
+    "paper_b_latency": ("paper_b_latency", paper_b.figure4),
+    "paper_b_scale": ("paper_b_scale", paper_b.figure6),
     "phones_curve": ("phones_curve", disorder_plots.phones_curve),
 }

@@ -18,6 +18,7 @@ from benchmarks.harness import bars
 from benchmarks.harness.experiment import RESULTS, ROOT
 from benchmarks.harness.formatting import Cells, Document, number, only, spread
 from benchmarks.papers import disorder_tables as disorder
+from benchmarks.papers.paper_b import tables as paper_b
 from benchmarks.suites.fences import fence_tables
 from benchmarks.suites.keys import key_tables as keyed
 from benchmarks.suites.routing import routing_tables
@@ -33,6 +34,7 @@ PAGES = {
     ROOT / "docs" / "fences.md": "img",
     ROOT / "docs" / "late-data.md": "img",
     ROOT / "docs" / "paper-a.md": "img",
+    ROOT / "docs" / "paper-b.md": "img",
     ROOT / "docs" / "routing.md": "img",
     ROOT / "docs" / "trips.md": "img",
 }
@@ -46,6 +48,10 @@ PICTURES = {
     "recall_growth": "Time per 10,000 records against the rows of each table",
     "traffic_growth": "Time per 10,000 records against the rows of each table",
     "hit_ratios": "Hit ratio against the part of the keys that is held",
+    "paper_b_buffer": "K over event time, of four ways to wait",
+    "paper_b_accuracy": "Share of the answers within eps over the time of the run",
+    "paper_b_latency": "Mean latency of rm.exact and of MP-K-slack",
+    "paper_b_scale": "Rows per second against hosts of a quarter core",
     "stream_stream_growth": "Input rows per second against cores, interval, cell, bin and batch",
 }
 BLOCK = re.compile(r"(<!-- bench:(\w+) -->\n).*?(<!-- /bench -->)", re.DOTALL)
@@ -168,6 +174,31 @@ def memory(result: Document) -> Cells:
     ]
 
 
+def changes(result: Document) -> Cells:
+    """A table that follows changes beside one that stays, and one that is read anew."""
+    first = result["rows"][0]
+    return [
+        [
+            f"{first['table_rows']:,} polygons, 1,000 changes/s", "points/s", "to one that stays",
+            "a micro-batch", "freshness, median", "95th percentile", "workers' memory",
+        ],
+        *(
+            [
+                row["case"],
+                f"{row['rows_per_s']:,.0f}",
+                f"{row['rows_per_s'] / first['rows_per_s']:.2f}",
+                f"{row['batch_s']:.2f} s",
+                *(
+                    "" if row["case"].startswith("stays") else f"{row[name]:.1f} s"
+                    for name in ("freshness_s", "freshness_p95_s")
+                ),
+                f"{row['memory_first_mb']:,.0f} to {row['memory_last_mb']:,.0f} MB",
+            ]
+            for row in result["rows"]
+        ),
+    ]  # fmt: skip
+
+
 def latency(result: Document) -> Cells:
     """Milliseconds from Kafka to Kafka."""
     return [
@@ -253,6 +284,7 @@ TABLES: dict[str, tuple[str, Callable[[Document], Cells]]] = {
     "shapes_in_spark": ("shapes_in_spark", shapes_in_spark),
     "growth": ("growth", growth),
     "memory": ("memory", memory),
+    "changes": ("changes", changes),
     "latency": ("latency", latency),
     "observing": ("observing", observing),
     "equality": ("equality", keyed.equality),
@@ -282,7 +314,14 @@ TABLES: dict[str, tuple[str, Callable[[Document], Cells]]] = {
     "out_of_order_aggregates": ("out_of_order", disorder.aggregates),
     "out_of_order_seeds": ("out_of_order", disorder.seeds),
     "phones_curve": ("phones_curve", disorder.phones_curve),
+    "promise": ("promise", disorder.promise),
     "sliding": ("sliding", disorder.sliding),
+    "corrections": ("corrections", disorder.corrections),
+    "paper_b_table1": ("paper_b_accuracy", paper_b.table1),
+    "paper_b_buffer": ("paper_b_accuracy", paper_b.buffer),
+    "paper_b_accuracy": ("paper_b_accuracy", paper_b.accuracy),
+    "paper_b_latency": ("paper_b_latency", paper_b.latency),
+    "paper_b_scale": ("paper_b_scale", paper_b.scale),
     "second_opinion": ("second_opinion", trip_tables.second_opinion),
     "trip_state": ("trip_state", trip_tables.trip_state),
     "fences": ("fences", fence_tables.table),
@@ -310,6 +349,7 @@ SCRIPTS = {
     "recall": "workloads recall",
     "traffic": "workloads traffic",
     "phones_curve": "out_of_order",
+    **{f"paper_b_{part}": f"paper_b {part}" for part in ("accuracy", "latency", "scale")},
 }
 
 

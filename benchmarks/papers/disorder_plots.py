@@ -26,7 +26,7 @@ def figure3(result: Document) -> Any:
     for axes, stream in zip(panels, GAMES, strict=True):
         for case, colour, label in (
             ("max_delay", OTHERS, "max_delay (MP-K-slack)"),
-            ("calibrated", OURS, "quality, calibrated"),
+            ("calibrated", OURS, "quality"),
         ):
             line = _row(result, stream, case)["over_time"]
             axes.plot(line["seconds"], line["slack_s"], color=colour, label=label)
@@ -44,7 +44,7 @@ def figure4(result: Document) -> Any:
     figure, axes = plt.subplots(figsize=(6, 3), layout="constrained")
     for place, stream in enumerate(GAMES):
         for shift, (case, colour, label) in enumerate(
-            (("max_delay", OTHERS, "max_delay"), ("calibrated", OURS, "quality, calibrated"))
+            (("max_delay", OTHERS, "max_delay"), ("calibrated", OURS, "quality"))
         ):
             axes.bar(
                 place + 0.36 * (shift - 0.5), _row(result, stream, case)["mean_latency_s"],
@@ -65,12 +65,12 @@ def figure5(result: Document) -> Any:
         line = _row(result, stream, "controller")["over_time"]
         axes.plot(
             line["answer_share"], line["accuracy"], style, color=OTHERS,
-            label=f"controller alone, no correction, {stream}",
+            label=f"the paper's controller, no correction, {stream}",
         )  # fmt: skip
         line = _row(result, stream, "calibrated")["over_time"]
         axes.plot(
             line["answer_share"], line["accuracy"], style, color=OURS,
-            label=f"calibrated, early, {stream}",
+            label=f"quality, early, {stream}",
         )  # fmt: skip
     axes.axhline(1.0, color=OURS, lw=2.5, alpha=0.5, label="after correction, both")
     axes.axhline(0.95, color=PAPER, ls=":", label="1 - delta; the paper's AQ-K-slack")
@@ -89,7 +89,10 @@ def figure6(result: Document) -> Any:
         rows = [
             row
             for row in result["rows"]
-            if row["case"] == "ours" and (row["ratio"], row["batch"]) == what
+            if row["case"] == "ours"
+            and (row["ratio"], row["batch"]) == what
+            and row.get("by", "sensor")
+            and not row.get("promised")
         ]
         rows.sort(key=lambda row: row["cores"])
         axes.plot(

@@ -76,7 +76,7 @@ def slacks(eps: float = EPS) -> dict[str, Callable[[], Slack]]:
     """What is compared, by name."""
     return {
         "calibrated": lambda: rm.quality(eps, DELTA),
-        "controller": lambda: rm.quality(eps, DELTA, calibrate=False),
+        "controller": lambda: rm.quality(eps, DELTA, controller="pd"),
         "max_delay": rm.max_delay,
     }
 
@@ -89,7 +89,8 @@ def one(name: str, aggregate: str, slack: str, eps: float, quick: bool) -> dict[
         found = walk(rows, asked, rm.fixed(f"{wait:.6f} seconds"), eps=eps)
     else:
         kind, _, by_second = slack.partition(", ")
-        found = walk(rows, asked, slacks(eps)[kind](), eps=eps, by_second=bool(by_second))
+        batch_s = 1.0 if by_second else None
+        found = walk(rows, asked, slacks(eps)[kind](), eps=eps, batch_s=batch_s)
     return {
         "stream": name, "aggregate": aggregate, "case": slack, "eps": eps, "delta": DELTA,
         **found.figures(), "over_time": _lines(found),
@@ -163,7 +164,7 @@ def main() -> None:
 
 
 def _curve(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The calibrated sums of the phones, by eps."""
+    """The sums of the phones, by eps."""
     wanted = [
         row
         for row in rows

@@ -14,6 +14,7 @@ import pyarrow as pa
 from rivermouth.kernels.aggregation.evaluation import EARLY, WINDOW, as_doubles, evaluate
 from rivermouth.kernels.aggregation.plan import AggPlan, WindowResults
 from rivermouth.kernels.aggregation.processor import AggregateProcessor
+from rivermouth.kernels.aggregation.routing import PartialsRouter
 from rivermouth.kernels.state.bucketing import Arrivals
 from rivermouth.spec.slack import Quality, Slack, quality
 from rivermouth.spec.summaries import Summary
@@ -72,7 +73,7 @@ class Walk:
             "answers": found.results,
             "above": found.above / max(1, found.results),
             "coverage": found.early / max(1, found.records),
-            "missed": np.array([window.missed for window in found.windows]),
+            "missed": np.array([window.missed / window.results for window in found.windows]),
         }
 
     def figures(self) -> dict[str, float]:
@@ -89,20 +90,23 @@ class Walk:
 
 
 def walk(
-    rows: pa.Table, summary: Summary, slack: Slack, *, eps: float = 0.05, by_second: bool = False
-) -> Walk:
+    rows: pa.Table, summary: Summary, slack: Slack, *, eps: float = 0.05,
+    batch_s: float | None = None,
+) -> Walk:  # fmt: skip
     """All of `rows`, in the order of arrival, in steps of at most `STEP_US` of event time.
 
-    With `by_second` a step is what arrived in a second instead, as a stream's micro-batches are.
+    With `batch_s` a step is what arrived in so many seconds, as a stream's micro-batches are.
     """
     plan = _plan(rows, summary, slack)
-    schema = plan.schema()
+    schema, router = plan.schema(), PartialsRouter(plan, 1, 0)
     store: dict[str, bytes] = {}
     cache: dict[str, Any] = {}
     results, seen, newest_times, slacks = [schema.empty_table()], [], [], []
-    for part, newest in _steps(rows, plan.times(rows), by_second):
+    for part, newest in _steps(rows, plan.times(rows), batch_s):
         processor = AggregateProcessor(plan, slack, schema)
-        for table in processor.process(store, Arrivals(((part,),), (newest,), newest), cache):
+        combined = router.combine(part)
+        arrivals = Arrivals(((combined.rows,),), (newest,), newest, times=(combined.times,))
+        for table in processor.process(store, arrivals, cache):
             results.append(table)
             seen.append(np.full(table.num_rows, newest))
         newest_times.append(newest)
@@ -116,11 +120,13 @@ def _plan(rows: pa.Table, summary: Summary, slack: Slack) -> AggPlan:
     return AggPlan(summary, types, isinstance(slack, Quality))
 
 
-def _steps(rows: pa.Table, times: Ints, by_second: bool = False) -> Iterator[tuple[pa.Table, int]]:
+def _steps(
+    rows: pa.Table, times: Ints, batch_s: float | None = None
+) -> Iterator[tuple[pa.Table, int]]:
     newest = np.maximum.accumulate(times)
     passed, step = newest, STEP_US
-    if by_second:
-        passed, step = rows.column("arrival").cast(pa.int64()).to_numpy(), 1_000_000
+    if batch_s is not None:
+        passed, step = rows.column("arrival").cast(pa.int64()).to_numpy(), round(batch_s * 1e6)
     ends = np.searchsorted(passed, np.arange(passed[0], passed[-1] + step, step), side="right")
     cuts = np.unique(np.concatenate([[0], ends, [len(times)]]))
     for begin, end in zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True):

@@ -121,6 +121,7 @@ def test_relative_paths_of_spark_start_in_the_page_s_folder(spark, folder):
 def test_every_public_name_is_in_the_reference():
     testing = [*rm.testing.__all__, "oracle.join_table"]
     rooms = {"plot": rm.plot.__all__, "tables": rm.tables.__all__, "testing": testing}
+    rooms["changes"] = rm.changes.__all__
     names = {f"rm.{name}" for name in rm.__all__ if name not in rooms}
     names |= {f"rm.{room}.{name}" for room in rooms for name in rooms[room] if name != "oracle"}
     page = (ROOT / "docs" / "reference.md").read_text()

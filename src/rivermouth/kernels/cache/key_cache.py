@@ -24,7 +24,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from rivermouth.kernels.arrays import Bytes, Ints
+from rivermouth.kernels.arrays import Bools, Bytes, Ints
 from rivermouth.kernels.cache import hash_table
 from rivermouth.kernels.cache.eviction import Policy, admit, release, remove, touch
 from rivermouth.kernels.cache.hash_table import (
@@ -147,9 +147,13 @@ class KeyCache:
         """Set what the store has for the keys that `batch` missed, in their order."""
         _load(self._table, batch.entries[batch.missed], count, size, chunk, start, now)
 
-    def fail(self, batch: Pending) -> None:
-        """The store did not answer: the keys that `batch` missed are unknown as before."""
-        _fail(self._table, batch.entries[batch.missed])
+    def fail(self, batch: Pending, which: Bools | None = None) -> None:
+        """The store did not answer: the keys that `batch` missed are unknown as before.
+
+        `which` of them, where it answered for others; None: all.
+        """
+        missed = batch.missed if which is None else batch.missed[which]
+        _fail(self._table, batch.entries[missed])
 
     def commit(self, batch: Pending, now: float) -> RowRuns:
         """Where each record's rows are; the batch's uses, admissions and evictions take effect."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 import numpy as np
 import pyarrow as pa
 
-from rivermouth.errors import TableInvalid
-from rivermouth.kernels.arrays import Ints
+from rivermouth.errors import TableInvalid, TableUnavailable
+from rivermouth.kernels.arrays import Bools, Ints
 from rivermouth.kernels.cache.row_chunks import Order, row_sizes
 from rivermouth.kernels.keys.values import missing
 from rivermouth.kernels.ranges.range_keys import RangeEncoder
@@ -28,7 +28,8 @@ _MOST_KEYS = 20_000  # of one statement
 class FetchedRows:
     """Rows by key: which columns, and for each key where its rows start, how many, and how large.
 
-    `order` is what each key's rows are sorted by, where they are.
+    `order` is what each key's rows are sorted by, where they are. `failed` tells the keys for which
+    the store did not answer, and `error` why; they have no rows.
     """
 
     columns: dict[str, pa.Array]
@@ -36,6 +37,8 @@ class FetchedRows:
     start: Ints
     count: Ints
     size: Ints
+    failed: Bools
+    error: TableUnavailable | None = None
 
 
 @dataclass(frozen=True)
@@ -77,36 +80,56 @@ class LookupSpec:
         )
 
     def fetch(self, keys: Mapping[str, pa.Array], count: int, retry: RetryPolicy) -> FetchedRows:
-        """The rows of `count` distinct keys; one statement for as many as the store takes."""
+        """The rows of `count` distinct keys; one statement for as many as the store takes.
+
+        A statement that fails for good leaves its own keys without an answer, not the others'.
+
+        Raises
+        ------
+        TableUnavailable
+            If every statement failed.
+        """
         most, at_once = _MOST_KEYS, 1
         if isinstance(self.source, Batched):
             most, at_once = self.source.batch, self.source.concurrency
+        failed = np.zeros(count, dtype=bool)
 
-        def part(first: int) -> tuple[Ints, pa.Table]:
+        def part(first: int) -> tuple[Ints, pa.Table] | TableUnavailable:
             some = {name: column[first : first + most] for name, column in keys.items()}
-            numbers, rows = self._query(some, retry)
+            try:
+                numbers, rows = self._query(some, retry, is_alone=count <= most)
+            except TableUnavailable as error:
+                failed[first : first + most] = True
+                return error
             self._check(numbers, rows, min(most, count - first))
             return numbers + first, rows
 
         with ThreadPoolExecutor(at_once, "rivermouth-fetch") as pool:
             starts = range(0, count, most)
             parts = list(pool.map(part, starts) if at_once > 1 else map(part, starts))
-        number = np.concatenate([numbers for numbers, _ in parts])
-        return self._by_key(number, pa.concat_tables([rows for _, rows in parts]), count)
+        found = [each for each in parts if not isinstance(each, TableUnavailable)]
+        error = next((each for each in parts if isinstance(each, TableUnavailable)), None)
+        if error is not None and not found:
+            raise error
+        number = np.concatenate([numbers for numbers, _ in found])
+        by_key = self._by_key(number, pa.concat_tables([rows for _, rows in found]), count)
+        return replace(by_key, failed=failed, error=error)
 
     @property
     def _read(self) -> list[str]:
         sort = () if self.range is None else (self.range.right,)
         return [*dict.fromkeys((*self.columns, *sort))]
 
-    def _query(self, keys: Mapping[str, pa.Array], retry: RetryPolicy) -> tuple[Ints, pa.Table]:
+    def _query(
+        self, keys: Mapping[str, pa.Array], retry: RetryPolicy, *, is_alone: bool
+    ) -> tuple[Ints, pa.Table]:
         columns, on = self._read, self.keys
         if on is None:
             rows = retry.run(lambda: self.source.read(columns), "the whole table")
             return np.zeros(rows.num_rows, np.int64), rows
         source, count = cast(Queryable, self.source), len(next(iter(keys.values())))
         what = "one key" if count == 1 else f"{count:,} keys"
-        numbers, rows = retry.run(lambda: source.lookup(on, columns, keys), what)
+        numbers, rows = retry.run(lambda: source.lookup(on, columns, keys), what, is_alone=is_alone)
         return np.asarray(numbers, np.int64), rows
 
     def _check(self, numbers: Ints, rows: pa.Table, count: int) -> None:
@@ -142,7 +165,7 @@ class LookupSpec:
         sizes = row_sizes(columns, len(number)) + (0 if order is None else order[1].itemsize)
         total = np.concatenate([[0.0], np.cumsum(sizes)])
         size = np.ceil(total[start + counts] - total[start]).astype(np.int64)
-        return FetchedRows(columns, order, start, counts, size)
+        return FetchedRows(columns, order, start, counts, size, np.zeros(count, dtype=bool))
 
 
 class Fetch(threading.Thread):

@@ -71,7 +71,8 @@ class Lookup:
     now
         When it was begun.
     fetch, error
-        The fetch of its missed keys while it is under way, and why it failed if it did.
+        The fetch of its missed keys while it is under way, and why it failed if it did, wholly or
+        for some of them.
     """
 
     pending: Pending
@@ -257,6 +258,9 @@ class IncrementalCache:
             self._keys.fail(lookup.pending)
         else:
             self._keep(lookup, result)
+            if result.error is not None:
+                lookup.error = result.error
+                self._keys.fail(lookup.pending, result.failed)
 
     def _keep(self, lookup: Lookup, rows: FetchedRows) -> None:
         there = rows.count > 0

@@ -26,7 +26,8 @@ class RetryPolicy:
     workers of a stream do not all query a store that comes back at once. After it has given up
     once it makes one attempt each time, until one succeeds: a store that is down costs no further
     pauses. With `reset_timeout` the circuit is open then: for so long the store is not queried at
-    all, after that by one caller at a time, until one succeeds and closes it. Safe to use from
+    all, after that by one caller at a time, until one succeeds and closes it. A call among several
+    may fail by its own fault: of those it takes two in a row to open the circuit. Safe to use from
     threads.
 
     Parameters
@@ -54,11 +55,14 @@ class RetryPolicy:
         self._name, self._attempts, self._reset_timeout = name, attempts, reset_timeout
         self._sleep, self._chance, self._clock = sleep, chance, clock
         self._lock = threading.Lock()
-        self._is_down, self._next_trial = False, -math.inf
+        self._failures, self._is_open = 0, False  # calls given up since one succeeded
+        self._next_trial = -math.inf
         self.loads, self.retries, self.seconds, self.circuit_opens = 0, 0, 0.0, 0
 
-    def run(self, work: Callable[[], T], what: str) -> T:
+    def run(self, work: Callable[[], T], what: str, *, is_alone: bool = True) -> T:
         """What `work` gives; `what` names it in the message.
+
+        `is_alone` says that no other call goes with it.
 
         Raises
         ------
@@ -72,13 +76,13 @@ class RetryPolicy:
                 try:
                     result = work()
                 except TRANSIENT as error:
-                    if self._gives_up(attempt):
+                    if self._gives_up(attempt, is_alone):
                         raise self._unavailable(what, attempt, began, error) from error
                     self._sleep(self._chance() * min(_LONGEST, _FIRST * 2 ** (attempt - 1)))
                     attempt += 1
                 else:
                     with self._lock:
-                        self._is_down = False
+                        self._failures, self._is_open = 0, False
                         self.loads += 1
                     return result
         finally:
@@ -87,10 +91,8 @@ class RetryPolicy:
 
     def _pass_circuit(self, what: str) -> None:
         """Let an attempt through, or raise where the circuit is open."""
-        if self._reset_timeout is None:
-            return
         with self._lock:
-            if not self._is_down:
+            if not self._is_open or self._reset_timeout is None:
                 return
             now = self._clock()
             if now >= self._next_trial:
@@ -104,16 +106,17 @@ class RetryPolicy:
             todo="Restore the store, or give incremental() another reset_timeout=.",
         )
 
-    def _gives_up(self, attempt: int) -> bool:
+    def _gives_up(self, attempt: int, is_alone: bool) -> bool:
         """Whether this failure was the last attempt; others' last attempt is ours, too."""
         with self._lock:
-            if attempt < self._attempts and not self._is_down:
+            if attempt < self._attempts and not self._failures:
                 self.retries += 1
                 return False
-            if not self._is_down and self._reset_timeout is not None:
-                self.circuit_opens += 1
-            self._is_down = True
-            self._next_trial = self._clock() + (self._reset_timeout or 0.0)
+            self._failures += 1
+            if self._reset_timeout is not None and (is_alone or self._failures > 1):
+                self.circuit_opens += not self._is_open
+                self._is_open = True
+                self._next_trial = self._clock() + self._reset_timeout
             return True
 
     def _unavailable(

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from rivermouth.spark.fence_events import fence_events
     from rivermouth.spark.join_streams import join_interval, join_window
     from rivermouth.spark.join_table import join_table
+    from rivermouth.spark.register import register
     from rivermouth.spark.snapshot import snapshot
     from rivermouth.spark.trips import trips
     from rivermouth.spec import changes
@@ -81,6 +82,7 @@ _NAMES = {
     "join_table": "rivermouth.spark.join_table",
     "metrics": "rivermouth.observe.metrics",
     "show": "rivermouth.observe.notebook.show",
+    "register": "rivermouth.spark.register",
     "snapshot": "rivermouth.spark.snapshot",
     "trips": "rivermouth.spark.trips",
     "watch": "rivermouth.observe.watch",
@@ -165,6 +167,7 @@ __all__ = [
     "point",
     "quality",
     "quantile",
+    "register",
     "rejected",
     "relate",
     "session",

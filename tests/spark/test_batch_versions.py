@@ -18,7 +18,12 @@ import rivermouth as rm
 from rivermouth.testing import replay, rows
 
 BATCHES, TASKS = 3, 6
-HOW = {"workers": (None, None), "buckets": (TASKS, None), "native": (None, "native")}
+HOW = {
+    "workers": (None, "workers"),
+    "udf": (None, "udf"),
+    "buckets": (TASKS, None),
+    "native": (None, "native"),
+}
 
 
 def write_table(path, value):
@@ -56,7 +61,13 @@ def slowly(batches):
 
 @pytest.mark.parametrize(
     ("how", "sink"),
-    [*((how, "memory") for how in HOW), ("workers", "foreachBatch")],
+    [
+        *(
+            pytest.param(how, "memory", marks=[pytest.mark.since("4.1")] if how == "udf" else [])
+            for how in HOW
+        ),
+        ("workers", "foreachBatch"),
+    ],
 )
 def test_tasks_of_a_batch_that_straddle_refreshes_join_one_version(spark, tmp_path, how, sink):
     if sink == "foreachBatch" and "RIVERMOUTH_TEST_REMOTE" in os.environ:

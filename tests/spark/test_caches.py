@@ -74,9 +74,9 @@ def events(spark):
     return {"batch": frame, "stream": replay(frame, cuts=[3, 50, 67])}
 
 
-def one_how(events, table, on, how, cache):
+def one_how(events, table, on, how, cache, plan="workers"):
     brought = {"columns": ["name"]} if how in ("inner", "left") else {}
-    joined = rm.join_table(events, table, on=on, how=how, cache=cache, **brought)
+    joined = rm.join_table(events, table, on=on, how=how, cache=cache, plan=plan, **brought)
     name = F.col("name") if brought else F.lit(None).cast("string")
     return joined.select("event", name.alias("name"), F.lit(how).alias("how"))
 
@@ -110,6 +110,15 @@ ASKED = [
 def test_every_store_and_cache_gives_the_oracles_rows(cache, condition, events, table):
     on = CONDITIONS[condition]
     parts = (one_how(events["batch"], table, on, how, CACHES[cache]) for how in HOWS)
+    assert_same_rows(rows(functools.reduce(DataFrame.unionByName, parts)), truth(on))
+
+
+@pytest.mark.since("4.1")  # arrow_udf
+@pytest.mark.parametrize("table", ["sqlite"], indirect=True, scope="module")
+@pytest.mark.parametrize("cache", ["few rows", "external"])
+def test_a_function_uses_the_same_caches(cache, events, table):
+    on = CONDITIONS["asof"]
+    parts = (one_how(events["batch"], table, on, how, CACHES[cache], "udf") for how in HOWS)
     assert_same_rows(rows(functools.reduce(DataFrame.unionByName, parts)), truth(on))
 
 

@@ -27,6 +27,7 @@ PLACES = {
     "relate": rm.relate("a", "b", "T*F**F***"),
     "dwithin": rm.dwithin("a", "b", distance=1),
     "nearest": rm.nearest("a", "b", k=2),
+    "nearest, one": rm.nearest(rm.point("x", "y"), rm.point("u", "v"), distance=2),
     "within & equal": rm.within("a", "b") & rm.keys({"key": "k"}),
     "nearest & equal": rm.nearest("a", "b", distance=3) & rm.keys({"key": "k"}),
     "equal": rm.keys({"key": "k"}),
@@ -86,14 +87,26 @@ def events(spark, event_rows):
     return {"batch": frame, "stream": replay(frame, cuts=[1, 30, 2, len(event_rows) - 33])}
 
 
-@pytest.mark.parametrize("engine", ["batch", "stream"])
-@pytest.mark.parametrize("place", PLACES)
+# the matches are the same in both of Python's plans: one condition for each form of what comes back
+UDF = [
+    *((place, "batch") for place in ("within & equal", "nearest", "nearest, one", "dwithin")),
+    *((place, "stream") for place in ("within, points", "nearest, one")),
+]
+
+
+@pytest.mark.parametrize(
+    ("place", "engine", "plan"),
+    [
+        *((place, engine, "workers") for place in PLACES for engine in ("batch", "stream")),
+        *(pytest.param(*case, "udf", marks=pytest.mark.since("4.1")) for case in UDF),
+    ],
+)
 def test_every_condition_and_every_how_equal_the_oracle(
-    place, engine, events, event_rows, table, table_rows
+    place, engine, plan, events, event_rows, table, table_rows
 ):
     on = PLACES[place]
     joined = functools.reduce(
-        DataFrame.unionByName, (one_how(events[engine], table, on, how) for how in HOWS)
+        DataFrame.unionByName, (one_how(events[engine], table, on, how, plan) for how in HOWS)
     )
     truth = [
         {"name": None, "distance": None, **row, "how": how}
@@ -103,10 +116,10 @@ def test_every_condition_and_every_how_equal_the_oracle(
     assert_same_rows(rounded(rows(joined)), rounded(truth))
 
 
-def one_how(events, table, on, how):
+def one_how(events, table, on, how, plan):
     """The join, with the same columns whatever `how` is, so that all four run as one query."""
     columns = ["name"] if how in ("inner", "left") else None
-    joined = rm.join_table(events, table, on=on, how=how, columns=columns).withColumn(
+    joined = rm.join_table(events, table, on=on, how=how, columns=columns, plan=plan).withColumn(
         "how", F.lit(how)
     )
     for name, kind in (("name", "string"), ("distance", "double")):
@@ -131,8 +144,13 @@ def test_columns_are_chosen_renamed_or_all_but_those_of_the_condition(events, ta
     assert join(how="semi").columns == join(how="anti").columns == given
 
 
-@pytest.mark.parametrize("engine", ["batch", "stream"])
-@pytest.mark.parametrize("plan", ["workers", "native"])
+@pytest.mark.parametrize(
+    ("plan", "engine"),
+    [
+        *((plan, engine) for plan in ("workers", "native") for engine in ("batch", "stream")),
+        pytest.param("udf", "batch", marks=pytest.mark.since("4.1")),
+    ],
+)
 @pytest.mark.parametrize("suffixes", [("", "_t"), ("_e", ""), ("_e", "_t")])
 def test_suffixes_tell_columns_of_one_name_apart(
     suffixes, plan, engine, events, event_rows, table, table_rows
@@ -166,11 +184,14 @@ def test_the_distances_have_the_name_that_nearest_gives_them(events, event_rows,
 
 
 @pytest.mark.since("4.2")  # GEOMETRY
-def test_sparks_own_geometry_goes_in_and_out(spark, table, table_rows):
+@pytest.mark.parametrize("plan", ["workers", "udf"])
+def test_sparks_own_geometry_goes_in_and_out(plan, spark, table, table_rows):
     wkb = shapely.Point(3, 3).wkb
     frame = spark.createDataFrame([(1, wkb), (2, None)], "id int, w binary")
     frame = frame.selectExpr("id", "ST_GeomFromWKB(w, 4326) as g")
-    joined = rm.join_table(frame, table, on=rm.intersects("g", "b"), how="left", columns=["name"])
+    joined = rm.join_table(
+        frame, table, on=rm.intersects("g", "b"), how="left", columns=["name"], plan=plan
+    )
     assert joined.schema["g"].dataType == frame.schema["g"].dataType
     found = joined.selectExpr("id", "ST_AsBinary(g) as w", "name").collect()
     truth = oracle.join_table(
@@ -235,7 +256,12 @@ def test_sparks_own_geometry_goes_in_and_out(spark, table, table_rows):
         ),
         (
             {"on": rm.within("a", "b"), "plan": "fast"},
-            "join_table: plan is 'fast'. Use 'workers', 'native' or None.",
+            "join_table: plan is 'fast'. Use 'workers', 'udf', 'native' or None.",
+        ),
+        (
+            {"on": rm.keys({"key": "k"}), "plan": "udf", "routing": rm.by_hash()},
+            "join_table: events are routed by their equality fields, to Python workers; the "
+            "condition is Keys(pairs=(('key', 'k'),)), the plan 'udf'. Leave routing out.",
         ),
         (
             {"on": rm.within("a", "b"), "cache": rm.external()},
@@ -323,12 +349,13 @@ def test_nothing_runs_and_nothing_changes_at_definition(events, table, spark, tm
     assert {key: spark.conf.get(key) for key in before} == before
 
 
-def test_an_invalid_table_fails_with_its_own_words(events, tmp_path):
+@pytest.mark.parametrize("plan", ["workers", pytest.param("udf", marks=pytest.mark.since("4.1"))])
+def test_an_invalid_table_fails_with_its_own_words(plan, events, tmp_path):
     path = tmp_path / "bow.parquet"
     bow = shapely.from_wkt("POLYGON ((0 0, 1 1, 1 0, 0 1, 0 0))").wkb
     pq.write_table(pa.table({"b": [bow], "name": ["bow"]}), path)
     joined = rm.join_table(
-        events["batch"], rm.tables.parquet(path, geometry="b"), on=rm.within("a", "b")
+        events["batch"], rm.tables.parquet(path, geometry="b"), on=rm.within("a", "b"), plan=plan
     )
     with pytest.raises(Exception, match=r"bow.parquet: 1 geometries of column 'b' are not valid"):
         rows(joined)

@@ -102,10 +102,16 @@ def events(spark, event_rows):
     return {"batch": frame, "stream": replay(frame, cuts=[1, 20, 24])}
 
 
-@pytest.mark.parametrize("plan", ["workers", "native"])
 @pytest.mark.parametrize(
-    ("condition", "engine"),
-    [*((name, "batch") for name in CONDITIONS), *((name, "stream") for name in STREAMED)],
+    ("condition", "engine", "plan"),
+    [
+        *((name, "batch", plan) for name in CONDITIONS for plan in ("workers", "native")),
+        *((name, "stream", plan) for name in STREAMED for plan in ("workers", "native")),
+        *(
+            pytest.param(*case, "udf", marks=pytest.mark.since("4.1"))
+            for case in (("time", "batch"), ("asof, price", "batch"), ("asof by key", "stream"))
+        ),
+    ],
 )
 def test_ranges_give_the_oracles_rows(
     plan, condition, engine, events, event_rows, table, table_rows
@@ -129,7 +135,9 @@ def one_how(events, table, on, how, plan):
     return joined.select("id", name.alias("name"), F.lit(how).alias("how"))
 
 
-@pytest.mark.parametrize("plan", ["workers", "native"])
+@pytest.mark.parametrize(
+    "plan", ["workers", "native", pytest.param("udf", marks=pytest.mark.since("4.1"))]
+)
 def test_a_range_without_columns_repeats_the_event_as_often_as_it_matches(
     plan, events, event_rows, table, table_rows
 ):

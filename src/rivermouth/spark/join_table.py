@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
-import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from rivermouth.errors import DefinitionError, PlanError
+from rivermouth.spark.engines.functions import join_by_function
 from rivermouth.spark.engines.hotspots import Hotspots
 from rivermouth.spark.engines.native.join import native_join
-from rivermouth.spark.engines.workers import (
-    Partitioner,
-    join_buckets,
-    join_external,
-    join_full,
-    join_incremental,
-    probe_fields,
+from rivermouth.spark.engines.table_steps import (
+    MakeStep,
+    buckets_step,
+    external_step,
+    full_step,
+    incremental_step,
 )
+from rivermouth.spark.engines.workers import Partitioner, in_buckets, join_in_workers
+from rivermouth.spark.runtime import versions
 from rivermouth.spark.runtime.folders import SNAPSHOTS, shared_folder
+from rivermouth.spark.validation.caches import check_external, check_incremental
 from rivermouth.spark.validation.join_table import WHERE, How, Join, check
 from rivermouth.spark.validation.names import Suffixes
 from rivermouth.spark.validation.relation import Columns
@@ -28,11 +30,12 @@ from rivermouth.spec.conditions import Condition
 from rivermouth.spec.identity import digest, identity
 from rivermouth.spec.routing import ByHash, ByHotspot, Routing
 from rivermouth.tables.shared_folder import SharedFolder
-from rivermouth.tables.source import Queryable, Source
+from rivermouth.tables.source import Source
 from rivermouth.tables.sources.frame import FrameTable
 from rivermouth.tables.sources.service.table import ServiceTable
 
-Plan = Literal["workers", "native"]
+Plan = Literal["workers", "udf", "native"]
+_OTHER_PLANS = "Use plan='workers' or plan='udf'."
 
 
 def join_table(
@@ -78,9 +81,10 @@ def join_table(
         in one partition. ``rm.by_hotspot()``: ranges of keys, repartitioned when the load is
         uneven. The rows do not depend on it.
     plan
-        "workers": Python workers, every condition. "native": compiled to Spark SQL, for points
-        in polygons, `dwithin` between points, `keys`, `between` and `asof`; runs in real-time
-        mode. None: native for ``rm.tables.frame``, else workers.
+        "workers": whole events go to Python workers, every condition. "udf": only the columns of
+        the condition do (Spark 4.1 or newer), which costs less where events are wide. "native":
+        compiled to Spark SQL, for points in polygons, `dwithin` between points, `keys`, `between`
+        and `asof`; runs in real-time mode. None: native for ``rm.tables.frame``, else workers.
 
     Returns
     -------
@@ -96,8 +100,8 @@ def join_table(
     """
     _check_sides(events, table)
     join = check(events.schema, table, on=on, how=how, columns=columns, suffixes=suffixes)
-    if plan not in (None, "workers", "native"):
-        raise PlanError(WHERE, f"plan is {plan!r}", todo="Use 'workers', 'native' or None.")
+    if plan not in (None, *get_args(Plan)):
+        raise PlanError(WHERE, f"plan is {plan!r}", todo="Use 'workers', 'udf', 'native' or None.")
     joined = _joined(events, join, Full() if cache is None else cache, routing, plan)
     return joined if list(join.names) == join.output.names else joined.toDF(*join.names)
 
@@ -110,9 +114,17 @@ def _joined(
     if isinstance(join.source, ServiceTable):
         check_service(join.source, join.on, cache, where=WHERE)
     if isinstance(cache, External):
-        return _external(events, join, plan, routed)
+        check_external(join, where=WHERE)
+        if plan == "native":
+            raise PlanError(
+                WHERE, "rm.external() asks the store from Python workers", todo=_OTHER_PLANS
+            )
+        return _in_python(events, join, external_step(join), routed, plan)
     if isinstance(cache, Incremental):
-        return _incremental(events, join, cache, plan, routed)
+        check_incremental(join, where=WHERE)
+        if plan == "native":
+            raise PlanError(WHERE, "rm.incremental() lives in Python workers", todo=_OTHER_PLANS)
+        return _in_python(events, join, incremental_step(join, cache), routed, plan)
     if not isinstance(cache, Full):
         raise PlanError(
             WHERE,
@@ -122,16 +134,27 @@ def _joined(
     is_frame = isinstance(join.source, FrameTable)
     if cache.buckets is not None:
         _check_buckets(join, plan, is_frame)
-        return join_buckets(events, join, cache, cache.buckets, _folder(events, cache))
+        make = buckets_step(join, cache, _folder(events, cache))
+        return join_in_workers(in_buckets(events, join, cache.buckets), join, make)
     if plan == "native" or (plan is None and is_frame):
         return native_join(events, join, cache, None if is_frame else _folder(events, cache))
     if is_frame:
         raise PlanError(
             WHERE,
-            "plan='workers' cannot read a DataFrame",
+            f"plan={plan!r} cannot read a DataFrame",
             todo="Use plan='native', or write it once: table = rm.snapshot(df, path).",
         )
-    return join_full(events, join, cache, _folder(events, cache), routed)
+    return _in_python(events, join, full_step(join, cache, _folder(events, cache)), routed, plan)
+
+
+def _in_python(
+    events: DataFrame, join: Join, make: MakeStep, routed: Partitioner, plan: Plan | None
+) -> DataFrame:
+    """The join by Python workers, which get whole events or the condition's columns."""
+    if plan == "udf":
+        versions.require(events.sparkSession, versions.ARROW_FUNCTIONS, where=WHERE)
+        return join_by_function(events, join, make)
+    return join_in_workers(events, join, make, routed)
 
 
 def _routed(
@@ -143,7 +166,7 @@ def _routed(
             WHERE, f"routing is {routing!r}", todo="Use rm.by_hash(), rm.by_hotspot() or None."
         )
     in_buckets = isinstance(cache, Full) and cache.buckets is not None
-    if join.keys is None or in_buckets or plan == "native":
+    if join.keys is None or in_buckets or plan in ("native", "udf"):
         raise PlanError(
             WHERE,
             "events are routed by their equality fields, to Python workers"
@@ -173,10 +196,11 @@ def _check_buckets(join: Join, plan: Plan | None, is_frame: bool) -> None:
             there=f"it is {join.on}",
             todo="Add one, as in rm.keys('city') & ... or by='city', or leave buckets out.",
         )
-    if plan == "native" or is_frame:
+    if plan in ("native", "udf") or is_frame:
         raise PlanError(
             WHERE,
-            "rm.full(buckets=) lives in Python workers, which can read no DataFrame",
+            "rm.full(buckets=) lives in Python workers, which can read no DataFrame and get whole "
+            "events",
             todo="Use plan='workers', and rm.snapshot(df, path) where the table is a frame.",
         )
 
@@ -194,45 +218,6 @@ def _check_sides(events: object, table: object) -> None:
         if is_frame
         else 'Write join_table(events, rm.tables.geojson("shapes.geojson"), ...) or the like.',
     )
-
-
-def _incremental(
-    events: DataFrame, join: Join, cache: Incremental, plan: Plan | None, routed: Partitioner
-) -> DataFrame:
-    if join.spatial is not None:
-        raise PlanError(
-            WHERE,
-            "rm.incremental() keeps rows by key, and a place is not one",
-            there=f"the condition is {join.on}",
-            todo="Use rm.full(), or rm.external() with a table in PostGIS.",
-        )
-    if join.keys is not None and not isinstance(join.source, Queryable):
-        raise PlanError(
-            WHERE,
-            f"{join.source.name} cannot be asked for single keys",
-            todo="Use rm.full(), or a table in a database or in Parquet files.",
-        )
-    if plan == "native":
-        raise PlanError(
-            WHERE, "rm.incremental() lives in Python workers", todo="Use plan='workers'."
-        )
-    return join_incremental(events, join, cache, routed)
-
-
-def _external(events: DataFrame, join: Join, plan: Plan | None, routed: Partitioner) -> DataFrame:
-    if not isinstance(join.source, Queryable):
-        raise PlanError(
-            WHERE,
-            f"{join.source.name} cannot answer conditions itself",
-            todo="Use rm.full(), or keep the table in a database (rm.tables.postgres and others).",
-        )
-    nobody = {field.name: pa.array([], field.type) for field in probe_fields(join)}
-    join.source.lookup(join.on, [], nobody)  # asks nothing, but says at once what it cannot answer
-    if plan == "native":
-        raise PlanError(
-            WHERE, "rm.external() asks the store from Python workers", todo="Use plan='workers'."
-        )
-    return join_external(events, join, routed)
 
 
 def _folder(events: DataFrame, cache: Full) -> SharedFolder:

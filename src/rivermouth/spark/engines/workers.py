@@ -1,363 +1,47 @@
-"""join_table's plan "workers": Arrow batches are joined in Python workers.
-
-The cache says where the table's rows come from: a mapped snapshot (`Full`), rows of
-recently used keys (`Incremental`), or the table's own store (`External`).
-"""
+"""join_table's plan "workers": whole events go to Python workers, which give joined rows back."""
 
 from __future__ import annotations
 
-import os
-import socket
-import time
-from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from rivermouth.kernels.table_join.assemble import assemble
-from rivermouth.kernels.table_join.layered import Layer, LayeredMatcher
-from rivermouth.kernels.table_join.map_sketch import MOST_ROWS, Sketch
-from rivermouth.kernels.table_join.matching import Matcher, Pairs, reject_counts
-from rivermouth.spark import types
+from rivermouth.kernels.table_join.pairs import Pairs
 from rivermouth.spark.engines import partitioning
 from rivermouth.spark.engines.hotspots import Hotspots, SampledStep
-from rivermouth.spark.engines.micro_batch import micro_batch
-from rivermouth.spark.engines.stateless import Step, run
+from rivermouth.spark.engines.stateless import run
+from rivermouth.spark.engines.table_steps import MakeStep, cast
 from rivermouth.spark.validation.join_table import WHERE, Join
-from rivermouth.spec.caches import Full, Incremental
-from rivermouth.spec.conditions import Nearest
-from rivermouth.tables.cache.fetching import LookupSpec
-from rivermouth.tables.cache.incremental import GAUGES, shared
-from rivermouth.tables.cache.snapshot import Snapshot, SnapshotSpec
-from rivermouth.tables.cache.snapshot_store import Version
-from rivermouth.tables.changes.following import Following
-from rivermouth.tables.changes.overlay import LayeredVersion
-from rivermouth.tables.shared_folder import SharedFolder
-from rivermouth.tables.source import Queryable, check_unchanged
-from rivermouth.tables.worker_cache import WorkerCache
 
 Partitioner = (
     Hotspots | int | None
 )  #: where events go: by a rule, by hash to so many, where they are
 
 
-def join_full(
-    events: DataFrame, join: Join, cache: Full, folder: SharedFolder, routed: Partitioner = None
+def join_in_workers(
+    events: DataFrame, join: Join, make: MakeStep, routed: Partitioner = None
 ) -> DataFrame:
-    """The join against a snapshot under `folder`, whole and indexed before the first record."""
-    spec = join.snapshot_spec(cache)
-    step = _FullStep if cache.changes is None else _FollowingStep
-    return _run(events, join, lambda: step(join, spec, cache, folder), routed)
-
-
-def join_buckets(
-    events: DataFrame, join: Join, cache: Full, count: int, folder: SharedFolder
-) -> DataFrame:
-    """The join against a snapshot in `count` buckets, each event where its bucket is mapped."""
-    spec = join.snapshot_spec(cache)
-    bucketed = partitioning.to_partitions(events, partitioning.by_hash(join, count), count)
-    return _run(bucketed, join, lambda: _BucketsStep(join, spec, cache, folder), None)
-
-
-def join_incremental(
-    events: DataFrame, join: Join, cache: Incremental, routed: Partitioner = None
-) -> DataFrame:
-    """The join against the rows of recently used keys, others being fetched."""
-    spec = LookupSpec(
-        join.source,
-        join.keys,
-        join.range,
-        tuple(dict.fromkeys(old for _, old in join.columns)),
-        pa.schema(probe_fields(join)),
-        join.table,
-    )
-    return _run(events, join, lambda: _IncrementalStep(join, spec, cache), routed)
-
-
-def join_external(events: DataFrame, join: Join, routed: Partitioner = None) -> DataFrame:
-    """The join by the table's own store, one statement per batch."""
-    return _run(events, join, lambda: _ExternalStep(join), routed)
-
-
-def _run(events: DataFrame, join: Join, make: Callable[[], Step], routed: Partitioner) -> DataFrame:
     """The events through a step, in the partitions they are routed to."""
-    made = make
+    made = lambda: make(_joined)  # noqa: E731
     if isinstance(routed, Hotspots):
         events = routed.routed(events, join)
-        made = lambda: SampledStep(make(), routed)  # noqa: E731
+        made = lambda: SampledStep(make(_joined), routed)  # noqa: E731
     elif routed is not None:
         route = partitioning.by_hash(join, routed)
         events = partitioning.to_partitions(events, route, routed).drop(partitioning.ROUTE)
     return run(events, made, join.output, name=f"{WHERE}.{join.source.name}", about=join)
 
 
-@dataclass
-class _Counts:
-    """What a task has seen; `rejected` counts the records that could not match, by reason."""
-
-    rows_in: int = 0
-    rows_out: int = 0
-    matched: int = 0
-    seconds: float = 0.0
-    rejected: Counter[str] = field(default_factory=Counter)
-
-    def add(self, batch: pa.RecordBatch, pairs: Pairs, out: pa.RecordBatch, seconds: float) -> None:
-        self.rows_in += batch.num_rows
-        self.rows_out += out.num_rows
-        self.matched += int(np.count_nonzero(np.diff(pairs.left, prepend=-1)))
-        self.seconds += seconds
-        self.rejected.update(pairs.reject_counts)
-
-
-class _Step:
-    """A task of the join, which counts what it sees."""
-
-    def __init__(self, join: Join) -> None:
-        self._join, self._counts = join, _Counts()
-
-    def _probe(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
-        """The columns that the condition names."""
-        return {name: batch.column(name) for name in self._join.left_columns}
-
-    def _emit(
-        self, batch: pa.RecordBatch, pairs: Pairs, table: dict[str, pa.Array], began: float
-    ) -> pa.RecordBatch:
-        """The rows of these pairs, counted; `began` is when the work on the batch did."""
-        out = _joined(self._join, batch, pairs, table)
-        self._counts.add(batch, pairs, out, time.perf_counter() - began)
-        return out
-
-
-class _FullStep(_Step):
-    """A task with one version of the table for all its batches."""
-
-    def __init__(self, join: Join, spec: SnapshotSpec, cache: Full, folder: SharedFolder) -> None:
-        super().__init__(join)
-        self._version = Snapshot(spec, cache, folder.seen(where=WHERE), batch=micro_batch()).open()
-        self._matcher, self._table = _opened(join, spec, self._version)
-        self._sketch, self._refresh = _sketch(join, self._version), cache.refresh
-
-    def batches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The joined rows of each batch."""
-        for batch in batches:
-            began, left = time.perf_counter(), self._probe(batch)
-            pairs = self._matcher.match(left)
-            if self._sketch is not None:
-                self._sketch.add(left, pairs)
-            yield self._emit(batch, pairs, self._table, began)
-
-    def report(self) -> dict[str, Any]:
-        """What was seen, how old and large the table was, and what a map shows of it."""
-        table = self._version.report(self._refresh)
-        sketch = {} if self._sketch is None else {"sketch": self._sketch.report()}
-        return {**vars(self._counts), "table": table, **sketch}
-
-
-class _FollowingStep(_Step):
-    """A task with one version of a table that follows changes."""
-
-    def __init__(self, join: Join, spec: SnapshotSpec, cache: Full, folder: SharedFolder) -> None:
-        super().__init__(join)
-        at = folder.seen(where=WHERE)
-        self._version = Following(spec, cache, at, batch=micro_batch()).opened()
-        self._matcher = _layered(join, spec, self._version)
-        self._refresh = cache.refresh
-
-    def batches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The joined rows of each batch."""
-        columns = list(dict.fromkeys(old for _, old in self._join.columns))
-        for batch in batches:
-            began = time.perf_counter()
-            pairs = self._matcher.match(self._probe(batch))
-            table = self._matcher.take(columns, pairs.right)
-            numbered = replace(pairs, right=np.arange(len(pairs.right)))
-            yield self._emit(batch, numbered, table, began)
-
-    def report(self) -> dict[str, Any]:
-        """What was seen, how old and large the table was, and what has changed in it."""
-        return {**vars(self._counts), "table": self._version.report(self._refresh)}
-
-
-def _sketch(join: Join, version: Version) -> Sketch | None:
-    """What counts the matches of each row, where the table has places and is not too large."""
-    rows = version.rows.num_rows
-    return None if join.spatial is None or rows > MOST_ROWS else Sketch(join.spatial.left, rows)
-
-
-class _BucketsStep(_Step):
-    """A task that maps the buckets of its events, as a rule one."""
-
-    def __init__(self, join: Join, spec: SnapshotSpec, cache: Full, folder: SharedFolder) -> None:
-        super().__init__(join)
-        self._spec = spec
-        at = folder.seen(where=WHERE)
-        self._snapshot = Snapshot(spec, cache, at, batch=micro_batch())
-        self._versions: dict[int, Version] = {}
-
-    def batches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The joined rows of each batch, bucket by bucket."""
-        for batch in batches:
-            for bucket, part in partitioning.parts(batch):
-                began = time.perf_counter()
-                if bucket not in self._versions:
-                    self._versions[bucket] = self._snapshot.open(bucket)
-                matcher, table = _opened(self._join, self._spec, self._versions[bucket], bucket)
-                yield self._emit(part, matcher.match(self._probe(part)), table, began)
-
-    def report(self) -> dict[str, Any]:
-        """What was seen, and how old and large the buckets were."""
-        versions = self._versions.values()
-        table = {
-            "rows": sum(version.rows.num_rows for version in versions),
-            "version": max((version.number for version in versions), default=0),
-            "age_seconds": time.time() - min((v.loaded for v in versions), default=time.time()),
-            "load_seconds": sum(version.seconds for version in versions),
-            "index": next((version.index.kind for version in versions), None),
-            "buckets": sorted(self._versions),
-        }
-        return {**vars(self._counts), "table": table}
-
-
-class _Timed:
-    """Batches, with the CPU time that it takes to get them from Spark."""
-
-    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
-        self._batches, self._seconds = batches, 0.0
-
-    def __iter__(self) -> Iterator[pa.RecordBatch]:
-        began = time.thread_time()
-        for batch in self._batches:
-            self._seconds += time.thread_time() - began
-            yield batch
-            began = time.thread_time()
-
-    def taken(self) -> float:
-        """The seconds since the last call."""
-        seconds, self._seconds = self._seconds, 0.0
-        return seconds
-
-
-class _IncrementalStep(_Step):
-    """A task that shares its process's cache of keys."""
-
-    def __init__(self, join: Join, spec: LookupSpec, cache: Incremental) -> None:
-        super().__init__(join)
-        self._cache = shared(spec, cache)
-        self._before = self._cache.counts
-        self.fetched: npt.NDArray[np.int64] = np.empty(0, np.int64)  #: of the batch last finished
-
-    def batches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The joined rows of each batch; while keys of one are fetched, the one before goes on."""
-        source, began = _Timed(batches), time.thread_time()
-        for batch, rows in self._cache.each(source, self._probe):
-            lookup = time.thread_time() - began - source.taken()
-            out = self._emit(batch, rows.pairs, rows.table, time.perf_counter() - lookup)
-            self.fetched = rows.fetched
-            yield out
-            began = time.thread_time()
-
-    def report(self) -> dict[str, Any]:
-        """What was seen, what the cache did meanwhile, and what it holds now."""
-        now = self._cache.counts
-        since = {name: n if name in GAUGES else n - self._before[name] for name, n in now.items()}
-        worker = f"{socket.gethostname()}:{os.getpid()}"
-        return {**vars(self._counts), "cache": {"worker": worker, **since}}
-
-
-class _ExternalStep(_Step):
-    """A task that queries the table's store, batch by batch."""
-
-    def __init__(self, join: Join) -> None:
-        super().__init__(join)
-        assert isinstance(join.source, Queryable)
-        self._source = join.source
-
-    def batches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The joined rows of each batch."""
-        columns = list(dict.fromkeys(old for _, old in self._join.columns))
-        for batch in batches:
-            began, left = time.perf_counter(), self._probe(batch)
-            li, rows = self._source.lookup(self._join.on, columns, left)
-            distance = None
-            if isinstance(self._join.spatial, Nearest):
-                distance = rows.column(rows.num_columns - 1).to_numpy()
-                rows = rows.remove_column(rows.num_columns - 1)
-            check_unchanged(rows, self._join.table, columns, table=self._source.name)
-            table = {name: rows.column(name).combine_chunks() for name in rows.column_names}
-            rejected = reject_counts(
-                self._join.keys, self._join.spatial, left,
-                srid=self._join.srid, span=self._join.range,
-            )  # fmt: skip
-            yield self._emit(batch, Pairs(li, np.arange(len(li)), distance, rejected), table, began)
-
-    def report(self) -> dict[str, Any]:
-        """What was seen."""
-        return vars(self._counts)
-
-
-_GEOMETRY = pa.struct([("srid", pa.int32()), ("wkb", pa.binary())])
-
-
-def probe_fields(join: Join) -> list[pa.Field]:
-    """The events' columns that the condition names, as they come to a worker."""
-    fields = []
-    for name in join.left_columns:
-        kind = join.events[name].dataType
-        is_geometry = types.is_geometry(kind)
-        arrow = _GEOMETRY if is_geometry else types.to_arrow(kind, where=WHERE, column=name)
-        fields.append(pa.field(name, arrow))
-    return fields
+def in_buckets(events: DataFrame, join: Join, count: int) -> DataFrame:
+    """The events, each where its bucket of `count` is mapped."""
+    return partitioning.to_partitions(events, partitioning.by_hash(join, count), count)
 
 
 def _joined(
     join: Join, batch: pa.RecordBatch, pairs: Pairs, table: dict[str, pa.Array]
-) -> pa.RecordBatch:
-    """The result's columns, in the types Spark expects of those brought from the table."""
+) -> tuple[pa.RecordBatch, int]:
+    """The joined rows of a batch."""
     result = assemble(batch, pairs, join.how, table, join.columns, distance=join.distance)
-    for added in join.added:
-        expected = types.to_arrow(added.dataType, where=WHERE, column=added.name)
-        if result[added.name].type != expected:
-            result[added.name] = result[added.name].cast(expected)
-    return pa.RecordBatch.from_arrays(list(result.values()), list(result))
-
-
-_Opened = tuple[Matcher, dict[str, pa.Array]]
-_MOST_BUCKETS = 4  # of one table, that a worker keeps open
-_matchers: WorkerCache[str, WorkerCache[int, _Opened]] = WorkerCache(size=16)
-
-
-def _opened(join: Join, spec: SnapshotSpec, version: Version, bucket: int = 0) -> _Opened:
-    """The matcher over a version; a worker keeps the newest of each table, or a few buckets."""
-
-    def make() -> _Opened:
-        table, index = version.columns, version.index
-        return Matcher(
-            join.keys, join.spatial, table, index, span=join.range, srid=join.srid
-        ), table
-
-    of_table = _matchers.get(spec.digest, lambda: WorkerCache(_MOST_BUCKETS))
-    return of_table.get(bucket, make, version=version.number)
-
-
-_layers: WorkerCache[str, dict[Path, Matcher]] = WorkerCache(size=16)
-
-
-def _layered(join: Join, spec: SnapshotSpec, version: LayeredVersion) -> LayeredMatcher:
-    """The matcher over a version's layers; a worker keeps those of the newest version of each."""
-    known, made = _layers.find(spec.digest) or {}, {}
-    layers = []
-    for layer in version.layers:
-        columns = layer.version.columns
-        matcher = known.get(layer.path) or Matcher(
-            join.keys, join.spatial, columns, layer.version.index, span=join.range, srid=join.srid
-        )
-        made[layer.path] = matcher
-        layers.append(Layer(matcher, columns, layer.gone, layer.hidden))
-    _layers.put(spec.digest, made)
-    return LayeredMatcher(layers, spatial=join.spatial, span=join.range)
+    columns = cast(join, result)
+    rows = pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
+    return rows, rows.num_rows

@@ -24,14 +24,14 @@ _HELD = 0.5  # seconds for which a task keeps its slot, so that the others go el
 
 
 def shared_folder(
-    frame: DataFrame, path: Location | None, *, where: str, example: str
+    frame: DataFrame | SparkSession, path: Location | None, *, where: str, example: str
 ) -> SharedFolder:
     """Where files go: the user's folder, or a temporary one where all workers are on this host.
 
     On a cluster the driver marks a folder that a path names, and workers look for the mark. A
     client of Spark Connect does not: it need not see the folder.
     """
-    spark = frame.sparkSession
+    spark = frame.sparkSession if isinstance(frame, DataFrame) else frame
     if path is not None:
         location = Location.of(path)
         if _may_differ(spark, location) and not _is_connect(spark):

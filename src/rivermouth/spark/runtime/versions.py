@@ -52,7 +52,11 @@ GEOMETRY = Feature(
 REAL_TIME = Feature(
     "real-time mode from Python", (4, 2), "Use micro-batches: trigger(processingTime=...).",
 )  # fmt: skip
-FEATURES = (GEOMETRY, REAL_TIME)
+ARROW_FUNCTIONS = Feature(
+    "a function over Arrow arrays (arrow_udf)", (4, 1),
+    "Join with rm.join_table(..., plan='workers').",
+)  # fmt: skip
+FEATURES = (GEOMETRY, REAL_TIME, ARROW_FUNCTIONS)
 
 
 def number(version: str) -> tuple[int, int]:
@@ -73,7 +77,7 @@ def lacking(*versions: str) -> list[Feature]:
     Examples
     --------
     >>> [feature.name for feature in lacking("4.0.5")]
-    ['the type GEOMETRY', 'real-time mode from Python']
+    ['the type GEOMETRY', 'real-time mode from Python', 'a function over Arrow arrays (arrow_udf)']
     >>> lacking("4.3.0")
     []
     """

@@ -40,6 +40,7 @@ from rivermouth.tables.source import Source, srid_of
 
 How = Literal["inner", "left", "semi", "anti"]
 WHERE = "join_table"
+_GEOMETRY = pa.struct([("srid", pa.int32()), ("wkb", pa.binary())])
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,17 @@ class Join:
         return tuple(dict.fromkeys((*keys, *spatial, *span)))
 
     @property
+    def probe_schema(self) -> pa.Schema:
+        """The events' columns that the condition names, as they come to a worker."""
+        fields = []
+        for name in self.left_columns:
+            kind = self.events[name].dataType
+            is_geometry = types.is_geometry(kind)
+            arrow = _GEOMETRY if is_geometry else types.to_arrow(kind, where=WHERE, column=name)
+            fields.append(pa.field(name, arrow))
+        return pa.schema(fields)
+
+    @property
     def condition_columns(self) -> tuple[str, ...]:
         """The table's columns that the condition names."""
         keys = (right for _, right in key_pairs(self.keys))
@@ -158,12 +170,13 @@ def check(
     how: str,
     columns: Columns,
     suffixes: Suffixes,
+    where: str = WHERE,
 ) -> Join:
-    """The join, or the first thing that is wrong with it."""
-    check_option(WHERE, "how", how, get_args(How))
+    """The join, or the first thing that is wrong with it; `where` is what its errors begin with."""
+    check_option(where, "how", how, get_args(How))
     keys, spatial, span = split(on)
     table = source.schema()
-    left, right = Relation(WHERE, "the events", events), Relation(WHERE, source.name, table)
+    left, right = Relation(where, "the events", events), Relation(where, source.name, table)
     for one, other in key_pairs(keys):
         check_comparable("keys", left, one, right, other)
     if spatial is not None:
@@ -173,13 +186,13 @@ def check(
     bring = right.brought(columns, keys, spatial) if how in ("inner", "left") else ()
     if how in ("semi", "anti") and columns:
         raise ColumnError(
-            WHERE,
+            where,
             f"columns= has no meaning with how={how!r}",
             todo="Leave it out: none are brought.",
         )
     distances = [spatial.name] if isinstance(spatial, Nearest) and how in ("inner", "left") else []
     ours, theirs = result_names(
-        WHERE, events.names, [*(new for new, _ in bring), *distances], suffixes,
+        where, events.names, [*(new for new, _ in bring), *distances], suffixes,
         sides=("the events have", "the table brings"),
         todo='Choose or rename with columns=["..."] or columns={"new": "old"}'
         + (", name the distances with rm.nearest(name=...)" if distances else "")
@@ -199,16 +212,16 @@ def _check_range(span: Range, left: Relation, right: Relation) -> None:
     is_time = isinstance(dtype, (t.DateType, t.TimestampType, t.TimestampNTZType))
     if not (is_time or types.is_number(dtype)):
         raise ConditionError(
-            WHERE,
+            left.where,
             f"{what} needs numbers, dates or times, but {span.right!r} of {right.name} is "
             f"{dtype.simpleString()}",
             todo="Cast it, or join by rm.keys.",
         )
     if isinstance(span, Between):
-        _check_offsets(span, dtype, is_time)
+        _check_offsets(span, dtype, is_time, left.where)
 
 
-def _check_offsets(span: Between, dtype: t.DataType, is_time: bool) -> None:
+def _check_offsets(span: Between, dtype: t.DataType, is_time: bool, where: str) -> None:
     """Offsets that the column's type can be added to without rounding or guessing."""
     for end in ("lower", "upper"):
         offset = getattr(span, end)
@@ -223,7 +236,7 @@ def _check_offsets(span: Between, dtype: t.DataType, is_time: bool) -> None:
         else:
             continue
         raise ConditionError(
-            WHERE,
+            where,
             f"between({end}={offset!r}) does not go with {span.right!r}, which is "
             f"{dtype.simpleString()}",
             todo=todo,

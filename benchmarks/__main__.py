@@ -10,7 +10,7 @@ import runpy
 import sys
 
 SUITES = {
-    "table_join": ("stream_table", "shapes", "memory", "latency", "observing", "changes"),
+    "table_join": ("stream_table", "shapes", "memory", "latency", "observing", "changes", "plans"),
     "keys": ("equality", "ranges", "lookups", "ordered"),
     "cache": ("incremental", "cache"),
     "routing": ("routing",),

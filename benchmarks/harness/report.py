@@ -23,6 +23,7 @@ from benchmarks.suites.fences import fence_tables
 from benchmarks.suites.keys import key_tables as keyed
 from benchmarks.suites.routing import routing_tables
 from benchmarks.suites.stream_join import join_tables
+from benchmarks.suites.table_join import plan_tables
 from benchmarks.suites.trips import trip_tables
 
 IMAGES = ROOT / "docs" / "img"
@@ -283,6 +284,8 @@ TABLES: dict[str, tuple[str, Callable[[Document], Cells]]] = {
     "shapes": ("shapes", shapes),
     "shapes_in_spark": ("shapes_in_spark", shapes_in_spark),
     "growth": ("growth", growth),
+    "plans": ("plans", plan_tables.plans),
+    "plan_floors": ("plans", plan_tables.floors),
     "memory": ("memory", memory),
     "changes": ("changes", changes),
     "latency": ("latency", latency),

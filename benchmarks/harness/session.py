@@ -21,7 +21,7 @@ from benchmarks.suites.aggregation import window_cases
 from benchmarks.suites.fences import fence_cases
 from benchmarks.suites.keys import key_cases
 from benchmarks.suites.stream_join import join_cases
-from benchmarks.suites.table_join import cases
+from benchmarks.suites.table_join import cases, plan_cases
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 CASES = {
     **cases.CASES,
+    **plan_cases.CASES,
     **fence_cases.CASES,
     **key_cases.CASES,
     **join_cases.CASES,

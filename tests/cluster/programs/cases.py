@@ -291,7 +291,7 @@ def aggregate_corrected(given: Given) -> DataFrame:
     results = given.spark.read.parquet(f"{folder}.parquet")
     history = given.spark.read.parquet(f"{given.inputs}/readings")
     return rm.correct(
-        results.where("kind = 'result'").drop("kind", "record", "reason"),
+        results.where("kind = 'row'").drop("kind", "record", "reason"),
         history, sums(), late=rm.rejected(results),
     )  # fmt: skip
 

@@ -55,11 +55,14 @@ class StrTree:
         if not len(rows) or not self.present.any():
             return np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0)
         probe = left.shapes[rows]
-        _, distance = self.tree.query_nearest(probe, return_distance=True, all_matches=False)
+        found, distance = self.tree.query_nearest(probe, return_distance=True, all_matches=False)
+        reach = np.full(len(probe), np.inf)  # of shapes so far away that their distance overflows
+        reach[found[0]] = distance
         wanted = min(k, int(np.count_nonzero(self.present)))
-        reach = self._reach(probe, np.asarray(distance), wanted, limit)
+        reach = self._reach(probe, reach, wanted, limit)
         near, right = _sorted(*self.tree.query(probe, predicate="dwithin", distance=reach))
-        distance = shapely.distance(self.shapes[right], probe[near])
+        with np.errstate(over="ignore"):  # infinitely far is far
+            distance = shapely.distance(self.shapes[right], probe[near])
         keep, distance = nearest_of(near, right, distance, k, limit)
         return rows[near[keep]], right[keep], distance
 

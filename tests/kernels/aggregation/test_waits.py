@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from dataclasses import dataclass
 
 import numpy as np
@@ -255,6 +256,47 @@ def test_a_stream_with_bursts_keeps_its_promise():
     gauges = [each for each in found["learned"][1] if "missed_low" in each][-1]
     assert gauges["missed_share"] == pytest.approx(missed["learned"], abs=0.03)
     assert gauges["missed_low"] < gauges["missed_share"] < gauges["missed_high"]
+
+
+def test_before_enough_windows_have_settled_k_is_the_largest_delay_seen():
+    """Two windows share a record, so that 40 have to settle; each report says how many are left."""
+    batches = disordered_batches(23, 60, link_down=15)
+    _, reports, _ = run(batches, rm.quality())
+    newest, largest, begun = None, 0, None
+    for number, (batch, report) in enumerate(zip(batches, reports, strict=True)):
+        times = batch.column("at").cast(pa.int64()).to_numpy()
+        if newest is not None:
+            largest = max(largest, newest - int(times.min()))
+        newest = int(times.max()) if newest is None else max(newest, int(times.max()))
+        if report["windows_to_learn"] == 0:
+            begun = number
+            break
+        assert report["slack"] == largest / 1e6
+        settled = report["counts"].get("results_checked", 0)
+        assert report["windows_to_learn"] <= 40 - settled
+        assert ("missed_share" in report) == (report["windows_to_learn"] < 40)
+    assert begun is not None
+    assert begun > 20
+    assert reports[0]["windows_to_learn"] == 40
+    assert reports[begun]["slack"] < largest / 1e6
+
+
+def test_of_many_groups_only_those_that_are_replayed_are_kept_when_they_come_after_all():
+    types = {"at": pa.timestamp("us", "UTC"), "key": pa.int64()}
+    summary = rm.summary(by="key", time="at", window=rm.tumbling("4 seconds"), n=rm.count())
+    plan, store, rows = AggPlan(summary, types, True), {}, []
+    router = PartialsRouter(plan, 1, 0)
+    for second in [*range(60), *[1] * 3]:  # all groups come again, a minute late
+        at = pa.array(np.full(500, second * SECOND), types["at"])
+        combined = router.combine(pa.table({"at": at, "key": np.arange(500)}))
+        newest = min(second, 59) * SECOND
+        came = Arrivals(((combined.rows,),), (newest,), newest, times=(combined.times,))
+        processor = AggregateProcessor(plan, rm.quality(), plan.schema())
+        list(processor.process(store, came, {}))
+        kept = json.loads(store["meta"])["waits"]["segments"]
+        rows.append(sum(each["rows"] for each in kept))
+    assert rows[-1] > rows[59]
+    assert rows[-1] <= rows[59] + 3 * 16
 
 
 def test_what_is_learned_is_in_the_state_and_stays_bounded():

@@ -191,12 +191,14 @@ class SlackController:
             self.alpha, self.before = min(1.0, max(0.0, self.alpha)), error
 
     def promise(self, delta: float) -> dict[str, float]:
-        """How the promise was kept, as gauges; the bounds are there once they can be told.
+        """How the promise was kept, as gauges; those of the share once they can be told.
 
         ``windows_to_learn`` is how many windows have to settle before K is learned; until then the
         promise cannot be kept by anything but the largest delay.
         """
-        found = {"missed_share": self.share.share, "missed_promised": delta}
+        found = {"missed_promised": delta}
+        if self.share.windows:
+            found["missed_share"] = self.share.share
         if (bounds := self.share.bounds) is not None:
             found |= {"missed_low": bounds.low, "missed_high": bounds.high}
         if isinstance(self.slack, Quality) and self.slack.controller == "learned":

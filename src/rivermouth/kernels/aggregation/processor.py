@@ -90,6 +90,8 @@ class AggregateProcessor:
             slack = state.controller.k_us
             self._gauges |= {"watermark": progress.newest - slack, "slack": slack / 1e6}
         if not arrivals.last:
+            if isinstance(self._slack, Quality):
+                self._gauges |= state.controller.promise(self._slack.delta)
             self._gauges["state"] = state.save()
 
     def _take_in_rows(self, state: BucketState, rows: pa.Table) -> Iterator[pa.Table]:
@@ -240,7 +242,6 @@ class AggregateProcessor:
             else:
                 controller.settle(found.windows)
                 state.learn_wait(quality, found.windows, final, 1 - required)
-            self._gauges |= controller.promise(quality.delta)
         self._gauges["settled_coverage"] = found.early / max(1, found.records)
         self._counts.update(
             results_checked=found.results,

@@ -146,6 +146,9 @@ class BucketState:
     def came_after_all(self, partials: pa.Table, missing: float) -> int:
         """Count records of windows that had settled; about how many results they make missed."""
         assert self.progress.newest is not None
+        partials, self.controller.sampled = waits.sample(
+            self._plan, partials, self.controller.sampled
+        )
         rows = waits.came_after_all(self._plan, partials, self.settled, self.progress.newest)
         if (kept := self.waits.rows(_BEFORE, self.settled)) is None or not rows.num_rows:
             return 0

@@ -12,7 +12,7 @@ import matplotlib as mpl
 mpl.use("svg")
 import matplotlib.pyplot as plt
 
-from benchmarks.papers import disorder_plots
+from benchmarks.papers import disorder_plots, promise_report
 from benchmarks.papers.paper_b import plots as paper_b
 from benchmarks.suites.stream_join import join_tables
 
@@ -184,5 +184,6 @@ PLOTS: dict[str, tuple[str, Callable[[Document], Any]]] = {
     "paper_b_accuracy": ("paper_b_accuracy", paper_b.figure5),
     "paper_b_latency": ("paper_b_latency", paper_b.figure4),
     "paper_b_scale": ("paper_b_scale", paper_b.figure6),
+    "promise": ("promise", promise_report.picture),
     "phones_curve": ("phones_curve", disorder_plots.phones_curve),
 }

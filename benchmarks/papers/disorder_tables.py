@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from typing import Any
 
 from benchmarks.harness.formatting import Cells, Document, number, spread
@@ -96,50 +95,6 @@ def phones_curve(result: Document) -> Cells:
         for row in result["rows"]
     ]
     return lines
-
-
-PROMISES = {
-    "quality": "**`rm.quality()`**",
-    "pd": '`controller="pd"` (the paper)',
-    "fixed": '`rm.fixed("1 second")` (K-slack)',
-    "max_delay": "`rm.max_delay()` (MP-K-slack)",
-}
-
-
-def promise(result: Document) -> Cells:
-    """Misses and K by kind of disorder and slack, over seeds; last the median over all streams."""
-    rows, lines = result["rows"], [[
-        "missed, where 5 % are promised", "slack", "mean over seeds", "worst seed",
-        "in the first two minutes", "mean K", "to max_delay",
-    ]]  # fmt: skip
-    longest = {
-        (row["kind"], row["seed"]): row["mean_slack_s"]
-        for row in rows
-        if row["case"] == "max_delay"
-    }
-    for kind in dict.fromkeys(row["kind"] for row in rows):
-        for case, label in PROMISES.items():
-            found = [row for row in rows if (row["kind"], row["case"]) == (kind, case)]
-            to = [row["mean_slack_s"] / longest[kind, row["seed"]] for row in found]
-            missed = [row["missed"] for row in found]
-            lines.append([
-                kind, label, _percent(statistics.mean(missed)), _percent(max(missed)),
-                _percent(statistics.mean(row["missed_first"] for row in found)),
-                f"{statistics.mean(row['mean_slack_s'] for row in found):.2f} s",
-                f"{statistics.mean(to):.2f}",
-            ])  # fmt: skip
-    for case, label in PROMISES.items():
-        every = [
-            row["mean_slack_s"] / longest[row["kind"], row["seed"]]
-            for row in rows
-            if row["case"] == case
-        ]
-        lines.append(["median over streams", label, *[""] * 4, f"{statistics.median(every):.2f}"])
-    return lines
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %"
 
 
 def sliding(result: Document) -> Cells:

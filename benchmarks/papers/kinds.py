@@ -10,6 +10,7 @@ from __future__ import annotations
 import gzip
 import io
 from collections.abc import Callable
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +22,7 @@ from rivermouth.testing.disorder import EPOCH_US
 Doubles = npt.NDArray[np.float64]
 Random = np.random.Generator
 
-SEEDS = tuple(range(1, 11))
+SEEDS, TUNED_ON = tuple(range(1, 11)), tuple(range(100, 105))
 RATE, LENGTH_S, LINKS = 500.0, 600.0, 10
 FLEET_RATE, FLEET_LENGTH_S = 20.0, 4 * 3600.0
 
@@ -40,6 +41,12 @@ def _outages(at: Doubles, random: Random) -> Doubles:
     """Some link fails about once a minute, for 3 s to 20 s."""
     jitter = random.exponential(0.02, len(at))
     return _down(at, jitter, random, every=600, least=3.0, tail=1.5, longest=20.0)
+
+
+def _rarer_outages(at: Doubles, random: Random) -> Doubles:
+    """Some link fails about every four minutes, for 5 s to a minute: two or three times in all."""
+    jitter = random.exponential(0.02, len(at))
+    return _down(at, jitter, random, every=2400, least=5.0, tail=1.2, longest=60.0)
 
 
 def _drift(at: Doubles, random: Random) -> Doubles:
@@ -87,11 +94,23 @@ def _down(
     return arrival - at
 
 
-def _fleet(at: Doubles, random: Random) -> Doubles:
+def _fleet_drawn(at: Doubles, random: Random) -> Doubles:
     """Delays drawn from those of an industrial fleet: a minute in the mean, up to hours."""
+    return random.choice(_fleet_delays(), len(at))
+
+
+def _fleet_recorded(at: Doubles, random: Random) -> Doubles:
+    """The fleet's delays in the order of the file, in which long ones follow each other.
+
+    They begin anywhere in it; it is not twice as long as a stream, so that streams share delays.
+    """
+    return np.resize(np.roll(_fleet_delays(), -random.integers(len(_fleet_delays()))), len(at))
+
+
+@cache
+def _fleet_delays() -> Doubles:
     with gzip.open(data("iot_delays_ms.txt.gz")) as file:
-        delays = np.loadtxt(io.BytesIO(file.read()))
-    return random.choice(delays, len(at)) / 1e3
+        return np.asarray(np.loadtxt(io.BytesIO(file.read())) / 1e3)
 
 
 #: each as delays of records that were made at these times
@@ -104,14 +123,21 @@ KINDS: dict[str, Callable[[Doubles, Random], Doubles]] = {
     "bursts that stop": _bursts_stop,
     "bursts that begin": _bursts_begin,
     "waves": _waves,
-    "fleet": _fleet,
+    "fleet, drawn": _fleet_drawn,
+    "fleet, as recorded": _fleet_recorded,
+    "rarer, longer outages": _rarer_outages,
 }
+
+
+def is_fleet(kind: str) -> bool:
+    """Whether a kind has the fleet's delays, which are minutes; its streams last hours."""
+    return kind.startswith("fleet")
 
 
 def stream(kind: str, seed: int) -> pa.Table:
     """A stream in the order of its arrival: ``at``, ``value``, ``arrival``."""
     random = np.random.default_rng([seed, list(KINDS).index(kind)])
-    length, rate = (FLEET_LENGTH_S, FLEET_RATE) if kind == "fleet" else (LENGTH_S, RATE)
+    length, rate = (FLEET_LENGTH_S, FLEET_RATE) if is_fleet(kind) else (LENGTH_S, RATE)
     at = np.sort(random.uniform(0, length, round(rate * length)))
     value = random.gamma(4.0, 1.25, len(at))
     arrival = at + KINDS[kind](at, random)

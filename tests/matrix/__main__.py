@@ -12,12 +12,12 @@ import os
 import subprocess
 import sys
 import tempfile
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from tests.matrix.environments import OLDEST, ROOT, SPARKS, python
+from tests.matrix.environments import ROOT, SPARKS, python
 from tests.matrix.results import Counts, keep, read_junit, table, write_page
 
 _SPARK = ROOT / "tests" / "spark"
@@ -48,19 +48,35 @@ def operators() -> dict[str, list[Path]]:
     return {**named, _OTHERS: [*rest, *sorted((ROOT / "tests" / "testing").glob("test_*.py"))]}
 
 
-def run(minor: str, files: list[Path], options: list[str]) -> Counts:
-    """The counts of some files of tests on a version of Spark."""
-    total, program = Counts(), python(minor)
-    for file in files:
-        with tempfile.TemporaryDirectory() as folder:
-            report = Path(folder, "report.xml")
-            command = [program, "-m", "pytest", "-q", "--tb=short", f"--junitxml={report}"]
-            path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
-            subprocess.run(
-                [*command, *options, file], cwd=ROOT, env={**os.environ, "PYTHONPATH": path}
-            )
-            total += read_junit(report)
-    return total
+def run(minor: str, *arguments: str | Path) -> dict[str, Counts]:
+    """The counts of some tests on a version of Spark, in one process, by module."""
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder, "report.xml")
+        command = [python(minor), "-m", "pytest", "-q", "--tb=short", f"--junitxml={report}"]
+        path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
+        environment = {**os.environ, "PYTHONPATH": path}
+        subprocess.run([*command, *arguments], cwd=ROOT, env=environment)
+        return read_junit(report)
+
+
+def _all(minor: str, files: list[Path]) -> Counts:
+    """The counts of some files of tests, each in a process of its own."""
+    return sum((one for file in files for one in run(minor, file).values()), Counts())
+
+
+def _quick(minor: str) -> dict[str, Counts]:
+    """The counts of the few tests of each operator that `make test-fast` runs, too."""
+    found = run(minor, "-m", "quick", _SPARK)
+    by_module = {_module(file): name for name, files in operators().items() for file in files}
+    counts: dict[str, Counts] = {}
+    for module, some in found.items():
+        name = by_module.get(module, _OTHERS)
+        counts[name] = counts.get(name, Counts()) + replace(some, is_quick=True)
+    return counts
+
+
+def _module(file: Path) -> str:
+    return ".".join(file.relative_to(ROOT).with_suffix("").parts)
 
 
 def version(minor: str, chosen: dict[str, list[Path]], asked: argparse.Namespace) -> dict[str, Any]:
@@ -71,21 +87,32 @@ def version(minor: str, chosen: dict[str, list[Path]], asked: argparse.Namespace
         f"pyarrow {metadata.version('pyarrow')}",
         "date": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}",
     }
-    found = {}
+    found: dict[str, Counts] = {}
     for name, files in chosen.items():
         print(f"matrix: {name} on Spark {minor}", flush=True)
-        counts = run(minor, files, ["-m", "quick"] if asked.quick else [])
-        found[name] = asdict(counts)
-        if asked.keep and not asked.quick:
-            keep(minor, about, {name: counts})
-    return {**about, "operators": found}
+        some = _quick(minor) if asked.quick else {name: _all(minor, files)}
+        found |= some
+        if asked.keep:
+            keep(minor, about, some)
+    return {**about, "operators": {name: asdict(each) for name, each in found.items()}}
 
 
-def is_turn() -> bool:
-    """Whether the oldest version has its turn: at every commit whose hash is odd."""
-    head = subprocess.check_output(["git", "rev-parse", "HEAD"], cwd=ROOT, text=True).strip()
-    odd = int(head, 16) % 2 == 1
-    print(f"matrix: {head} is {'odd: Spark' if odd else 'even: no turn of Spark'} {OLDEST}")
+def has_turn(versions: list[str]) -> bool:
+    """Whether versions have their turn: at every commit whose hash is odd, if they can be had.
+
+    The newest always runs, so what is missing here says nothing of the commit.
+    """
+    shown = ", ".join(versions)
+    try:
+        head = subprocess.check_output(["git", "rev-parse", "HEAD"], cwd=ROOT, text=True).strip()
+        odd = int(head, 16) % 2 == 1
+        print(f"matrix: {head} is {'odd: Spark' if odd else 'even: no turn of Spark'} {shown}")
+        if odd:
+            for minor in versions:
+                python(minor)
+    except (OSError, subprocess.CalledProcessError) as error:
+        print(f"matrix: no turn of Spark {shown}, which could not be had: {error}")
+        return False
     return odd
 
 
@@ -97,7 +124,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="the tests of `make test-fast` alone")
     parser.add_argument("--keep", action="store_true", help="keep the counts, for docs/versions.md")
     parser.add_argument(
-        "--turn", action="store_true", help="only where this commit's hash is odd (for CI)"
+        "--turn",
+        action="store_true",
+        help="only at commits whose hash is odd (for CI)",
     )
     return parser.parse_args()
 
@@ -105,15 +134,15 @@ def arguments() -> argparse.Namespace:
 def main() -> int:
     """Run what was asked for; 1 where a test failed."""
     asked = arguments()
-    if asked.turn and not is_turn():
+    if asked.turn and not has_turn(asked.spark):
         return 0
     wanted = asked.only or [*operators()]
     chosen = {name: files for name, files in operators().items() if name in wanted}
     if asked.quick:
-        chosen = {"quick tests": [_SPARK]}
+        chosen = {"a few tests of each operator": []}
     found = {minor: version(minor, chosen, asked) for minor in asked.spark}
-    print(table(found, chosen))
-    if asked.keep and not asked.quick:
+    print(table(found, operators()))
+    if asked.keep:
         write_page(operators())
     each = (counts for one in found.values() for counts in one["operators"].values())
     return 1 if any(counts["failed"] for counts in each) else 0

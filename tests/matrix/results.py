@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -17,34 +17,50 @@ _MARK = re.compile(r"(<!-- matrix -->\n).*?(<!-- /matrix -->)", re.DOTALL)
 
 @dataclass(frozen=True)
 class Counts:
-    """How many tests passed, were skipped or failed, and how long they took."""
+    """How many tests passed, were skipped or failed, and how long they took.
+
+    `is_quick` says that they are the few of `make test-fast` and not all.
+    """
 
     passed: int = 0
     skipped: int = 0
     failed: int = 0
     seconds: float = 0.0
+    is_quick: bool = False
 
     def __add__(self, other: Counts) -> Counts:
-        names = [field.name for field in fields(self)]
-        return Counts(*(getattr(self, name) + getattr(other, name) for name in names))
+        numbers = [getattr(self, n) + getattr(other, n) for n in _NUMBERS]
+        return Counts(*numbers, self.is_quick or other.is_quick)
 
     def __str__(self) -> str:
         parts = [(self.passed, ""), (self.skipped, " skipped"), (self.failed, " **failed**")]
-        return ", ".join(f"{n}{word}" for n, word in parts if n) or "none"
+        shown = ", ".join(f"{n}{word}" for n, word in parts if n) or "none"
+        return f"*{shown}*" if self.is_quick else shown
 
 
-def read_junit(path: Path) -> Counts:
-    """The counts in a file that ``pytest --junitxml`` has written; no file is a failure.
+_NUMBERS = [field.name for field in fields(Counts) if field.name != "is_quick"]
 
-    A test whose teardown fails as well is one failure.
+
+def read_junit(path: Path) -> dict[str, Counts]:
+    """The counts in a file that ``pytest --junitxml`` has written, by module of tests.
+
+    No file is a failure of the module "". A test whose teardown fails as well is one failure.
     """
     if not path.exists():
-        return Counts(failed=1)
-    cases = list(ElementTree.parse(path).iter("testcase"))
-    failed = sum(1 for case in cases if {"failure", "error"} & {part.tag for part in case})
-    skipped = sum(1 for case in cases if case.find("skipped") is not None)
-    seconds = round(sum(float(case.get("time", 0)) for case in cases), 1)
-    return Counts(len(cases) - failed - skipped, skipped, failed, seconds)
+        return {"": Counts(failed=1)}
+    found: dict[str, Counts] = {}
+    for case in ElementTree.parse(path).iter("testcase"):
+        tags = {part.tag for part in case}
+        seconds = float(case.get("time", 0))
+        if tags & {"failure", "error"}:
+            one = Counts(failed=1, seconds=seconds)
+        elif "skipped" in tags:
+            one = Counts(skipped=1, seconds=seconds)
+        else:
+            one = Counts(passed=1, seconds=seconds)
+        module = case.get("classname", "")
+        found[module] = found.get(module, Counts()) + one
+    return found
 
 
 def read() -> dict[str, Any]:
@@ -54,10 +70,15 @@ def read() -> dict[str, Any]:
 
 
 def keep(minor: str, about: dict[str, str], counts: dict[str, Counts]) -> None:
-    """Keep the counts of a version's operators; those of others stay as they are."""
+    """Keep the counts of a version's operators; those of others stay as they are.
+
+    Those of a few tests do not replace those of all.
+    """
     kept = read()
     operators = kept.get(minor, {}).get("operators", {})
-    operators |= {name: asdict(each) for name, each in counts.items()}
+    for name, each in counts.items():
+        if not each.is_quick or operators.get(name, {"is_quick": True})["is_quick"]:
+            operators[name] = asdict(replace(each, seconds=round(each.seconds, 1)))
     kept[minor] = {**about, "operators": operators}
     ordered = {name: kept[name] for name in sorted(kept)}
     RESULTS.write_text(json.dumps(ordered, indent=1) + "\n")
@@ -74,7 +95,7 @@ def table(results: dict[str, Any], operators: Iterable[str]) -> str:
         lines.append([operator, *("not run" if c is None else str(Counts(**c)) for c in cells)])
     parts = [f"{each['spark']}: {each['packages']}, {each['date']}" for each in results.values()]
     shown = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    return f"{shown}\n\n*Tests that passed. {'; '.join(parts)}.*\n"
+    return f"{shown}\n\nTests that passed; a slanted number: a few of them. {'; '.join(parts)}.\n"
 
 
 def write_page(operators: Iterable[str]) -> None:

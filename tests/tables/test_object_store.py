@@ -7,7 +7,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
+from tests.support.feeds import Journal
 from tests.support.object_store import KEY, SECRET, object_store
+from tests.tables.changes.test_following import forget, full_load, opened, rows_of
 
 import rivermouth as rm
 from rivermouth.errors import DefinitionError, RivermouthError, TableInvalid
@@ -16,6 +18,7 @@ from rivermouth.spec.locations import Location
 from rivermouth.tables.cache import snapshot
 from rivermouth.tables.cache.batch_versions import MicroBatch
 from rivermouth.tables.cache.snapshot import Snapshot, SnapshotSpec
+from rivermouth.tables.changes import following
 from rivermouth.tables.skew.routing_store import RoutingStore, TaskStats
 from rivermouth.tables.skew.salting_store import SaltingStore
 from rivermouth.tables.sources.snapshot import SnapshotTable, publish
@@ -125,6 +128,38 @@ def test_hosts_join_one_version_per_micro_batch(users, tmp_path, monkeypatch):
     task("one", 2, 1015.0)
     records = [name for name in users.names("refreshed") if "/batches/" in name]
     assert {int(name.rpartition("/")[2].partition("-")[0]) for name in records} == {1, 2}
+
+
+def test_a_table_that_follows_changes_is_the_same_on_every_host(s3, tmp_path, monkeypatch):
+    journal, folder = Journal(tmp_path), s3.uri("followed")
+    journal.add(*(("insert", key, "old", 0, key % 9, 0) for key in range(50)))
+
+    def at(host, batch):
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / host))
+        forget()  # as in another process
+        version = opened(journal, folder, batch=MicroBatch("query", batch), compact_at=6)
+        for thread in following._rebuilding.values():
+            thread.join(30)
+        return version
+
+    known = [0]
+    for batch in range(6):
+        known.append(len(journal.changes()))
+        seen = [at(host, batch) for host in (("one", "two") if batch % 2 else ("two", "one"))]
+        assert seen[0].name == seen[1].name, "the hosts of a micro-batch join one version"
+        position = seen[0].step.position
+        assert rows_of(seen[0]) == rows_of(seen[1]) == full_load(journal, position)
+        assert position >= known[-2], "it may be what was there when the batch before began"
+        for key in (batch, 10 + batch):
+            journal.add(("update", key, "new", batch, 1, 1), ("delete", 30 + key, "", 0, 0, 0))
+    assert at("two", 5).name == seen[0].name, "it runs again, with the version that it had"
+    assert seen[0].step.counts["compactions"] >= 1
+    assert journal.reads() == 1, "the table is read once, by whoever was first"
+    journal.add(("delete", 7, "", 0, 0, 0))
+    (tmp_path / "lost").write_text(str(len(journal.changes())))
+    at("three", 6)
+    assert rows_of(at("one", 7)) == full_load(journal, None), "a gap in the feed: a full load"
+    assert journal.reads() == 2
 
 
 def test_other_keys_for_the_same_folder_use_the_same_copy(users, tmp_path, monkeypatch):

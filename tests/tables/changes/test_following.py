@@ -2,6 +2,7 @@
 
 import os
 import signal
+import threading
 import time
 
 import numpy as np
@@ -369,3 +370,31 @@ def test_layers_are_mapped_and_shared_by_the_versions_of_a_process(tmp_path):
     arrays = second.layers[0].version.index.arrays.values()
     assert all(isinstance(array.base, np.memmap) for array in arrays)
     assert (second.layers[0].count_gone, second.layers[1].count_live) == (1, 1)
+
+
+def test_tasks_of_a_batch_that_start_together_read_the_feed_once(tmp_path, monkeypatch):
+    journal, folder = Journal(tmp_path), tmp_path / "snapshots"
+    journal.add(("insert", 1, "a", 0, 0, 0))
+    opened(journal, folder, batch=MicroBatch("q", 0))
+    read, times, names = JournalFeed.read, [], []
+
+    def slow(*given):
+        times.append(time.monotonic())
+        time.sleep(0.2)
+        journal.add(("update", 1, "b", len(times), 0, 0))  # there is always more
+        return read(*given)
+
+    monkeypatch.setattr(JournalFeed, "read", slow)
+    since = time.time()
+
+    def task():
+        names.append(opened(journal, folder, batch=MicroBatch("q", 1), since=since).name)
+
+    tasks = [threading.Thread(target=task) for _ in range(4)]
+    for one in tasks:
+        one.start()
+    for one in tasks:
+        one.join()
+    assert len(times) == 1
+    assert len(names) == 4
+    assert len(set(names)) == 1

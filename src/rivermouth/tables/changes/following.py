@@ -28,7 +28,7 @@ from rivermouth.spec.caches import Full
 from rivermouth.tables.cache.batch_versions import MicroBatch
 from rivermouth.tables.cache.memory import release_memory
 from rivermouth.tables.cache.snapshot import Snapshot, SnapshotSpec
-from rivermouth.tables.cache.snapshot_store import Version, array_of
+from rivermouth.tables.cache.snapshot_store import CHOOSING, Version, array_of
 from rivermouth.tables.changes.effect import ENDED, Applying, Effect
 from rivermouth.tables.changes.feed import ChangeBatch, Pinned, feed_of
 from rivermouth.tables.changes.overlay import (
@@ -118,6 +118,10 @@ class Following(Snapshot):
         if newest is None or self._is_due(newest, asked):
             with self._store.locked(wait=True):
                 newest = self._brought_up(asked)
+                if self._batch is not None and self._store.remote is None:
+                    # before the lock is given up: who waits for it shall not read the feed again
+                    with self._store.locked(wait=True, name=CHOOSING):
+                        newest = self._store.batches.write_once(self._batch, newest)
         self._rebuild_beside(newest)
         return newest
 

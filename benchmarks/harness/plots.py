@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
+import numpy as np
 
 mpl.use("svg")
 import matplotlib.pyplot as plt
@@ -52,6 +53,31 @@ def draw_all(results: Path, folder: Path) -> list[Path]:
                 plt.close(figure)
             drawn.append(folder / f"{name}.svg")
     return drawn
+
+
+def changes(result: Document) -> Any:
+    """Over the time that changes are followed: freshness, rate and the workers' memory."""
+    row = next(row for row in result["rows"] if row["case"] == "follows changes")
+    series, rows = row["series"], result["batch_rows"]
+    minutes = np.cumsum(series["batch_s"]) / 60
+    memory = series["memory_mb"]
+    figure, three = plt.subplots(1, 3, figsize=(10, 2.8), layout="constrained")
+    lines = [
+        ("freshness, s", minutes, [value or np.nan for value in series["freshness_s"]]),
+        ("points per second", minutes, [rows / took for took in series["batch_s"]]),
+        ("workers' memory, MB", np.arange(len(memory)) * series["memory_every_s"] / 60, memory),
+    ]
+    for axes, (title, x, y) in zip(three, lines, strict=True):
+        axes.plot(x, y, color=OURS, linewidth=1)
+        axes.set_title(title, loc="left")
+        axes.set_xlabel("minutes")
+        axes.set_ylim(bottom=0)
+    still = next(row for row in result["rows"] if row["case"] == "stays")
+    three[0].axhline(2 * row["batch_s"], color=PAPER, linestyle=":", label="two micro-batches")
+    three[1].axhline(still["rows_per_s"], color=OTHERS, linestyle="--", label="one that stays")
+    for axes in three[:2]:
+        axes.legend(fontsize=7, frameon=False, loc="lower right")
+    return figure
 
 
 def figure11(result: Document) -> Any:
@@ -170,6 +196,7 @@ def routing_time(result: Document) -> Any:
 
 PLOTS: dict[str, tuple[str, Callable[[Document], Any]]] = {
     "figure11": ("stream_table", figure11),
+    "changes": ("changes", changes),
     "growth": ("growth", growth),
     "routing_time": ("routing_time", routing_time),
     "hit_ratios": ("cache_hits", hit_ratios),

@@ -162,13 +162,8 @@ def _row(
 ) -> dict[str, Any]:
     seconds = [batch["durationMs"]["triggerExecution"] / 1e3 for batch in batches]
     rows = sum(batch["numInputRows"] for batch in batches)
-    fresh = []
-    for took, table in zip(seconds, tables, strict=True):
-        if (changes := table.get("changes")) is not None:
-            if changes["freshness_seconds"] is not None:
-                fresh.append(changes["freshness_seconds"] + took)
-        else:
-            fresh.append(table["age_seconds"])
+    each = [_freshness(took, table) for took, table in zip(seconds, tables, strict=True)]
+    fresh = [value for value in each if value is not None]
     part = max(1, len(memory) // 4)
     return {
         "batches": len(batches),
@@ -183,7 +178,21 @@ def _row(
         "memory_most_mb": max(memory),
         "versions": len({table["version"] for table in tables}),
         "table": numbers["table"],
+        "series": {
+            "batch_s": [round(took, 3) for took in seconds],
+            "freshness_s": [None if value is None else round(value, 3) for value in each],
+            "memory_mb": [round(value) for value in memory],
+            "memory_every_s": MEMORY_S,
+        },
     }
+
+
+def _freshness(took: float, table: dict[str, Any]) -> float | None:
+    """How old the changes, or the rows, that a micro-batch joined were when it ended."""
+    if (changes := table.get("changes")) is None:
+        return float(table["age_seconds"])
+    seen = changes["freshness_seconds"]
+    return None if seen is None else float(seen) + took
 
 
 def phases(
@@ -198,14 +207,14 @@ def phases(
     folder = scratch / "changes"
     folder.mkdir()
 
-    def joined(**given: Any) -> DataFrame:
+    def joined(folder: str = "snapshots", **given: Any) -> DataFrame:
         on = rm.within(rm.point("x", "y"), "geometry")
-        cache = rm.full(path=scratch / "snapshots", **given)
+        cache = rm.full(path=scratch / folder, **given)
         return rm.join_table(stream, source, on=on, columns={"polygon": "id"}, cache=cache)
 
     still = joined()
     followed = joined(changes=rm.changes.files(folder, key="id", made="made"))
-    reread = joined(refresh="1 second")
+    reread = joined("reread", refresh="1 second")  # not with what the other phases left
 
     def follow() -> dict[str, Any]:
         command = [sys.executable, "-m", __spec__.name, "--write", str(folder), str(table)]
@@ -235,13 +244,14 @@ def main() -> None:
 
     given = arguments(__doc__)
     minutes = 10.0 if math.isinf(given.minutes) else given.minutes
-    lengths = {"stays": 40.0, "follows changes": 60 * minutes, "read anew": 60.0}
+    lengths = {"stays": 40.0, "follows changes": 60 * minutes, "read anew": 180.0}
     if given.quick:
         lengths = {"stays": 8.0, "follows changes": 30.0, "read anew": 8.0}
     question = polygons(20_000 if given.quick else 1_000_000)
     scratch = CACHE / "changes"
     shutil.rmtree(scratch, ignore_errors=True)
-    points = linked(question, POINTS // 10 if given.quick else POINTS, scratch)
+    count = POINTS // 10 if given.quick else POINTS
+    points = linked(question, count, scratch)
     spark = local_session("changes", cores=2, conf=streams.CONF)
     rows = []
     wanted = phases(spark, question.table(), points, scratch, lengths)
@@ -249,9 +259,10 @@ def main() -> None:
         for name, phase in wanted.items():
             step(name)
             rows.append({"case": name, "table_rows": question.rows, **phase()})
+            print({key: value for key, value in rows[-1].items() if key != "series"}, flush=True)
     spark.stop()
     shutil.rmtree(scratch, ignore_errors=True)
-    about = {"per_second": PER_SECOND, "batch_rows": POINTS, "conf": streams.CONF}
+    about = {"per_second": PER_SECOND, "batch_rows": count, "conf": streams.CONF}
     print(save("changes", rows, quick=given.quick, seed=SEED, data="seeded", **about))
 
 

@@ -14,6 +14,8 @@ import pyarrow.compute as pc
 import shapely
 
 from rivermouth.kernels.arrays import Bools, Floats, Shapes
+from rivermouth.kernels.spatial.parts import parts_of
+from rivermouth.kernels.spatial.sphere_parts import is_ambiguous
 from rivermouth.spec.conditions import Geometry, Point
 
 _WKB_POINT = 21  # bytes of a two-dimensional point: byte order, type, x, y
@@ -27,7 +29,7 @@ class Geometries:
 
     `x` and `y` are given where every valid geometry is a point, `parsed` where WKB was parsed.
     Rows that are not `valid` match nothing; `reject_counts` counts them by reason: null,
-    unreadable, srid, not_finite, empty, invalid, not_a_point, out_of_range.
+    unreadable, srid, not_finite, empty, invalid, not_a_point, out_of_range, ambiguous.
     """
 
     valid: Bools
@@ -79,6 +81,21 @@ class Geometries:
         valid = column.valid & (np.abs(lat) <= 90.0)
         counts = column.reject_counts | _counts(out_of_range=column.valid & ~valid)
         return Geometries(valid, _one_longitude(lon, lat, valid), lat, None, counts)
+
+    def shapes_on_sphere(self) -> Geometries:
+        """The points of the sphere, or where there are others all geometries that lie on it.
+
+        Those with a latitude beyond 90 degrees or an edge that has no shorter arc are not valid.
+        """
+        if self.is_points or not self.valid.any():
+            return self.on_sphere()
+        parts = parts_of(self.shapes)
+        high, ambiguous = np.zeros((2, len(self)), dtype=bool)
+        high[parts.row[parts.part[(np.abs(parts.ends[:, 1::2]) > 90.0).any(axis=1)]]] = True
+        ambiguous[parts.row[parts.part[is_ambiguous(parts)]]] = True
+        valid = self.valid & ~high & ~ambiguous
+        counts = _counts(out_of_range=high, ambiguous=ambiguous & ~high)
+        return Geometries(valid, parsed=self.shapes, reject_counts=self.reject_counts | counts)
 
     def only_points(self) -> Geometries:
         """The points by their coordinates; other geometries are not valid."""

@@ -22,6 +22,15 @@ def great_circle(lon: float, lat: float, other_lon: float, other_lat: float) -> 
     return 2 * RADIUS * math.atan2(math.sqrt(h), math.sqrt(max(0.0, 1.0 - h)))
 
 
+@numba.njit(cache=True)
+def great_circles(lon: Floats, lat: Floats, other_lon: Floats, other_lat: Floats) -> Floats:
+    """Metres between the points of two columns, pair by pair."""
+    meters = np.empty(len(lon))
+    for k in range(len(lon)):
+        meters[k] = great_circle(lon[k], lat[k], other_lon[k], other_lat[k])
+    return meters
+
+
 def unit_vectors(lon: Floats, lat: Floats) -> Floats:
     """Points in degrees as vectors of length one: poles and antimeridian are not special there."""
     lam, phi = np.radians(lon), np.radians(lat)

@@ -35,6 +35,7 @@ PLACES = {
     "covered_by, points": rm.covered_by(rm.point("x", "y"), "b"),
     "dwithin, points": rm.dwithin(rm.point("x", "y"), rm.point("u", "v"), distance=2),
     "dwithin, metres": rm.dwithin(rm.point("x", "y"), rm.point("u", "v"), meters=250_000),
+    "dwithin, metres to shapes": rm.dwithin(rm.point("x", "y"), "b", meters=100_000.5),
     "nearest, metres": rm.nearest(rm.point("x", "y"), rm.point("u", "v"), k=2, meters=400_000.5),
 }
 BAD = [None, b"nonsense", shapely.Polygon().wkb, shapely.Point(math.nan, 1.0).wkb]

@@ -12,7 +12,9 @@ from rivermouth.spec.changes import Changes
 from rivermouth.spec.durations import Duration, positive_seconds
 from rivermouth.spec.locations import Location
 
-IndexName = Literal["cells", "kdtree", "rtree", "strtree", "sorted", "skiplist", "ideal_skiplist"]
+IndexName = Literal[
+    "cells", "kdtree", "edgetree", "rtree", "strtree", "sorted", "skiplist", "ideal_skiplist"
+]
 Policy = Literal["lru", "s3fifo"]
 OnUnavailable = Literal["fail", "miss"]
 
@@ -77,9 +79,9 @@ def full(
         Where snapshots are kept: a folder, or a URI that pyarrow.fs knows (``s3a`` is ``s3``),
         which all hosts reach. None: a temporary folder, under a local master only.
     index
-        For geometries "cells", "strtree", "kdtree" or "rtree" (paper C's two-level R-tree); for
-        ranges "sorted", "skiplist" or "ideal_skiplist" (paper A's). None: chosen by what is in
-        the table. The rows do not depend on it.
+        For geometries "cells", "kdtree", "edgetree", "strtree" or "rtree" (paper C's two-level
+        R-tree); for ranges "sorted", "skiplist" or "ideal_skiplist" (paper A's). None: chosen by
+        what is in the table. The rows do not depend on it.
     buckets
         For a table larger than a host's memory, joined by equality among other things: cut it into
         so many parts by its keys and send each event to the task that has its part. A shuffle,

@@ -448,8 +448,9 @@ def dwithin(
     distance
         Planar, in the coordinates' unit, between any geometries.
     meters
-        Great circle, between points of longitude and latitude in degrees, on a sphere of
-        6,371,008.7714 m.
+        Great circle, in degrees of longitude and latitude, on a sphere of 6,371,008.7714 m: from
+        the event's point to the table's point, line or polygon, whose edges are the shorter arcs
+        of great circles; 0 inside. Between two streams: points only.
     """
     limit, metric = _bound("dwithin", distance, meters)
     if limit is None:
@@ -480,8 +481,8 @@ def nearest(
     k
         How many rows, at most.
     metric
-        "planar", in the coordinates' unit, or "sphere": great circles in metres between points of
-        longitude and latitude in degrees.
+        "planar", in the coordinates' unit, or "sphere": great circles in metres, as `dwithin`
+        measures them.
     distance, meters
         An optional cut-off, included; ``meters=`` implies ``metric="sphere"``.
     name

@@ -30,11 +30,10 @@ from rivermouth.spec.conditions import (
     named,
     split,
 )
+from rivermouth.testing.sphere import distance as sphere_distance
 
 Row = dict[str, Any]
 Match = tuple[Row, float | None]
-
-EARTH_RADIUS = 6_371_008.7714
 
 
 def join_table(
@@ -55,7 +54,7 @@ def join_table(
     on
         Any condition. A row matches nothing, not even ``disjoint``, when a coordinate is null,
         NaN or infinite, its geometry is empty, not valid or cannot be read; on the sphere also
-        when it is not a point, or its latitude is beyond 90 degrees.
+        when a latitude is beyond 90 degrees, or the event's geometry is not a point.
     how
         ``left`` gives null for the table's columns where nothing matches; ``semi`` and ``anti``
         give the event's columns only.
@@ -147,7 +146,7 @@ def _ordered(value: Any) -> Any:
 def _holds(event: Row, row: Row, spatial: Topology | DWithin) -> bool:
     metric: Metric = spatial.metric if isinstance(spatial, DWithin) else "planar"
     left = shape_of(event, spatial.left, metric)
-    right = shape_of(row, spatial.right, metric)
+    right = shape_of(row, spatial.right, metric, only_points=False)
     if left is None or right is None:
         return False
     if isinstance(spatial, Topology):
@@ -155,7 +154,7 @@ def _holds(event: Row, row: Row, spatial: Topology | DWithin) -> bool:
             return bool(shapely.relate_pattern(left, right, spatial.pattern))
         return bool(getattr(shapely, spatial.predicate)(left, right))
     if metric == "sphere":
-        return great_circle(left, right) <= spatial.limit
+        return sphere_distance(left, right) <= spatial.limit
     with np.errstate(over="ignore"):  # far, however far
         return bool(shapely.dwithin(left, right, spatial.limit))
 
@@ -166,17 +165,20 @@ def _nearest(event: Row, rows: Sequence[Row], spatial: Nearest) -> list[Match]:
         return []
     near = []
     for row in rows:
-        there = shape_of(row, spatial.right, spatial.metric)
+        there = shape_of(row, spatial.right, spatial.metric, only_points=False)
         if there is not None:
             sphere = spatial.metric == "sphere"
-            distance = great_circle(here, there) if sphere else here.distance(there)
+            distance = sphere_distance(here, there) if sphere else here.distance(there)
             if spatial.limit is None or distance <= spatial.limit:
                 near.append((row, distance))
     return sorted(near, key=lambda match: match[1])[: spatial.k]  # stable: ties as in the table
 
 
-def shape_of(row: Row, geometry: Geometry, metric: Metric) -> Any:
-    """The shape that `row` has in `geometry`, or None where it has none that can match."""
+def shape_of(row: Row, geometry: Geometry, metric: Metric, only_points: bool = True) -> Any:
+    """The shape that `row` has in `geometry`, or None where it has none that can match.
+
+    With `only_points` that is a point, on the sphere.
+    """
     if isinstance(geometry, Point):
         x, y = row[geometry.x], row[geometry.y]
         shape: Any = None if x is None or y is None else shapely.Point(float(x), float(y))
@@ -186,7 +188,10 @@ def shape_of(row: Row, geometry: Geometry, metric: Metric) -> Any:
         return None
     if metric == "planar":
         return shape
-    if shape.geom_type != "Point" or abs(shape.y) > 90:
+    if shape.geom_type != "Point":
+        is_on_sphere = abs(shapely.get_coordinates(shape)[:, 1]).max() <= 90
+        return shape if is_on_sphere and not only_points else None
+    if abs(shape.y) > 90:
         return None
     # every point of the sphere by one pair of coordinates; `fmod` is exact
     turned = math.fmod(shape.x, 360)
@@ -202,26 +207,6 @@ def _shape(value: bytes | Mapping[str, Any] | None) -> Any:
 
 def _is_finite(shape: shapely.Geometry) -> bool:
     return all(math.isfinite(number) for pair in shapely.get_coordinates(shape) for number in pair)
-
-
-def great_circle(a: shapely.Point, b: shapely.Point) -> float:
-    """The distance of two points of longitude and latitude, in metres, by the haversine.
-
-    Examples
-    --------
-    A degree of latitude, and a step across the antimeridian:
-
-    >>> round(great_circle(shapely.Point(0, 0), shapely.Point(0, 1)), 3)
-    111195.08
-    >>> round(great_circle(shapely.Point(179.5, 0), shapely.Point(-179.5, 0)), 3)
-    111195.08
-    """
-    lon_a, lat_a, lon_b, lat_b = map(math.radians, (a.x, a.y, b.x, b.y))
-    h = (
-        math.sin((lat_b - lat_a) / 2) ** 2
-        + math.cos(lat_a) * math.cos(lat_b) * math.sin((lon_b - lon_a) / 2) ** 2
-    )
-    return 2 * EARTH_RADIUS * math.asin(min(1.0, math.sqrt(h)))
 
 
 def _together(

@@ -14,7 +14,8 @@ import shapely
 
 from rivermouth.spec.conditions import Geometry, Metric
 from rivermouth.spec.durations import Duration, microseconds
-from rivermouth.testing.oracle import Row, great_circle, shape_of
+from rivermouth.testing.oracle import Row, shape_of
+from rivermouth.testing.sphere import great_circle
 
 Position = tuple[dt.datetime, shapely.Point]
 

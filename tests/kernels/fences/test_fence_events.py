@@ -20,7 +20,10 @@ from tests.support.fences import (
 from tests.support.trajectories import SCHEMA, cut, in_disorder, positions
 
 import rivermouth as rm
+from rivermouth.errors import TableInvalid
 from rivermouth.kernels.fences.query import Hysteresis
+from rivermouth.kernels.fences.table import FenceTable, Ways
+from rivermouth.kernels.table_join import matching
 from rivermouth.testing.fences import border_walks
 
 SHAPES = {
@@ -136,6 +139,20 @@ def test_last_seen_outside_is_an_exit_even_if_it_was_not_long():
 )
 def test_a_way_through_a_fence_that_no_position_is_in(on, way, crosses):
     assert told(track(*way), query(), on=on) == ([("cross", 10, None)] if crosses else [])
+
+
+def test_ways_in_metres_are_measured_to_points_only():
+    on, fences = rm.dwithin(HERE, "shape", meters=1000), pa.table({"fence": ["a"]})
+    columns = {"shape": pa.array([shapely.box(0, 0, 1, 1).wkb])}
+    index = matching.prepare(on, columns, where="zones")
+    table = FenceTable(None, on, columns, fences, matching.Matcher(None, on, columns, index), 1)
+    with pytest.raises(TableInvalid) as caught:
+        table.met(Ways(np.zeros((1, 2)), np.ones((1, 2)), []))
+    assert str(caught.value) == (
+        "fence_events: column 'shape' holds shapes that are not points; the ways between positions "
+        "are measured in metres to points only. Leave 'cross' out of events=, or use distance= in "
+        "a projected plane."
+    )
 
 
 def test_within_meters_of_a_point_and_ways_along_great_circles():

@@ -12,7 +12,7 @@ from tests.support.examples import examples
 
 from rivermouth.kernels.stream_join import band_join
 from rivermouth.kernels.stream_join.times import TimeBounds
-from rivermouth.testing.oracle import great_circle
+from rivermouth.testing.sphere import great_circle
 
 numbers = st.one_of(st.integers(-4, 4).map(float), st.floats(-1e6, 1e6), st.floats(-1e300, 1e300))
 rows = st.lists(st.tuples(numbers, numbers, st.integers(-9, 9), st.integers(0, 1)), max_size=9)

@@ -161,9 +161,51 @@ def test_an_index_that_cannot_serve_is_refused_by_name():
     assert str(e.value).endswith("Leave index out, or use one of ['strtree'].")
 
 
-def test_great_circles_to_shapes_are_refused():
+SPHERE = [
+    "POLYGON ((0 0, 10 0, 10 10, 0 10, 0 0))",
+    "MULTIPOLYGON (((170 -5, 190 -5, 190 5, 170 5, 170 -5)), ((20 60, 40 60, 30 70, 20 60)))",
+    "POLYGON ((-180 -60, -90 -65, 0 -60, 90 -70, 180 -60, 180 -90, -180 -90, -180 -60))",
+    "LINESTRING (-170 10, 170 20, 160 -40)",
+    "POINT (30 30)",
+    None,
+    "POLYGON ((0 80, 0 95, 10 80, 0 80))",
+    "POLYGON ((10 20, 60 20, 60 70, 10 70, 10 20), (20 30, 20 50, 50 50, 50 30, 20 30))",
+]
+
+
+@pytest.mark.parametrize("few", [0, 1000], ids=["geometries first", "keys first"])
+@given(seed=st.integers(0, 2**32 - 1))
+@settings(max_examples=3, deadline=None)
+def test_metres_to_shapes_equal_the_oracle(few, seed):
+    """Polygons, lines and points, across the antimeridian and around a pole; bounds in metres."""
+    rng = np.random.default_rng(seed)
+    table = rows("b", [shape and shapely.from_wkt(shape) for shape in SPHERE], [1, 2] * 4)
+    spots = [*rng.uniform((-180, -90), (180, 90), (6, 2)).tolist(), [5, 5], [-180, 0], [7, -90]]
+    left = [{"x": x, "y": y, "k": k} for (x, y), k in zip(spots, [1, 2, 3] * 3, strict=True)]
+    here = rm.point("x", "y")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(by_geometry, "_FEW", few)
+        for on in (rm.dwithin(here, "b", meters=2e6), rm.nearest(here, "b", k=3, metric="sphere")):
+            for asked in (on, on & rm.keys("k")):
+                found, truth = matched(asked, left, table), expected(asked, left, table)
+                assert [pair[:2] for pair in found] == [pair[:2] for pair in truth], asked
+                far = [(pair[2] or 0.0) for pair in truth]
+                assert [(pair[2] or 0.0) for pair in found] == pytest.approx(far, abs=1.0)
+
+
+def test_a_shape_among_the_events_is_not_measured_in_metres():
     table = {"b": pa.array([shapely.box(0, 0, 1, 1).wkb])}
-    with pytest.raises(TableInvalid, match="great circles are measured between points"):
+    on = rm.dwithin("a", "b", meters=1e9)
+    matcher = matching.Matcher(None, on, table, matching.prepare(on, table, where="test"))
+    pairs = matcher.match({"a": pa.array([shapely.box(0, 0, 1, 1).wkb, shapely.Point(9, 9).wkb])})
+    assert (pairs.left.tolist(), pairs.reject_counts) == ([1], {"not_a_point": 1})
+
+
+@pytest.mark.parametrize("edge", ["0 10, 180 -10, 90 60", "-180 5, 180 5, 0 60"])
+def test_edges_without_a_shorter_arc_are_refused(edge):
+    shape = shapely.from_wkt(f"POLYGON (({edge}, {edge.split(',')[0]}))")
+    table = {"b": pa.array([shapely.box(0, 0, 1, 1).wkb, shape.wkb])}
+    with pytest.raises(TableInvalid, match="1 shapes of column 'b' have an edge between opposite"):
         matching.prepare(rm.dwithin("a", "b", meters=1), table, where="zones")
 
 

@@ -368,8 +368,9 @@ def test_great_circles_need_points(shapes_table):
     with pytest.raises(TableInvalid) as caught:
         table.lookup(rm.dwithin("spot", "shape", meters=5), ["id"], {"spot": wkb(array([None]))})
     assert str(caught.value) == (
-        "tables.postgres: column 'shape' holds shapes that are not points, but great circles are "
-        "measured between points. Use a column of points, or distance= in a projected plane."
+        "tables.postgres: column 'shape' holds shapes that are not points, and PostGIS is asked "
+        "for great circles between points only. Use cache=rm.full(), which measures to every "
+        "shape, or a column of points."
     )
 
 

@@ -10,12 +10,13 @@ import numpy as np
 import pyarrow as pa
 import shapely
 
+from rivermouth.errors import TableInvalid
 from rivermouth.kernels.arrays import Bools, Floats, Ints, Shapes
 from rivermouth.kernels.fences.query import INSIDE, VERSION
 from rivermouth.kernels.keys import key_index
 from rivermouth.kernels.spatial import kdtree
-from rivermouth.kernels.spatial.geometry import Geometries
-from rivermouth.kernels.spatial.sphere import RADIUS, great_circle, unit_vectors
+from rivermouth.kernels.spatial.geometry import Geometries, geometries_of
+from rivermouth.kernels.spatial.sphere import RADIUS, great_circles, unit_vectors
 from rivermouth.kernels.spatial.strtree import StrTree
 from rivermouth.kernels.state.groups import group
 from rivermouth.kernels.table_join.assemble import NONE, chosen, take, take_or_null
@@ -146,6 +147,14 @@ class FenceTable:
         their length, so that one long way does not make the others slow.
         """
         assert isinstance(self._spatial, DWithin)
+        whole = geometries_of(self._columns, self._spatial.right)
+        if whole.valid.any() and not whole.is_points:
+            raise TableInvalid(
+                "fence_events",
+                f"column {self._spatial.right!r} holds shapes that are not points",
+                there="the ways between positions are measured in metres to points only",
+                todo="Leave 'cross' out of events=, or use distance= in a projected plane.",
+            )
         begin, end = unit_vectors(*ways.begin.T), unit_vectors(*ways.end.T)
         chord = np.linalg.norm(end - begin, axis=1)
         middle = begin + end
@@ -201,11 +210,7 @@ def _arc_distance(
         )
         across = RADIUS * np.arcsin(np.clip(np.abs((normal * p).sum(axis=1)), 0.0, 1.0))
     ends = np.minimum(
-        _great_circles(ways.begin[li], lon, lat), _great_circles(ways.end[li], lon, lat)
+        great_circles(ways.begin[li, 0], ways.begin[li, 1], lon, lat),
+        great_circles(ways.end[li, 0], ways.end[li, 1], lon, lat),
     )
     return np.where(is_between & (length > 0), across, ends)
-
-
-def _great_circles(points: Floats, lon: Floats, lat: Floats) -> Floats:
-    pairs = zip(points[:, 0], points[:, 1], lon, lat, strict=True)
-    return np.fromiter((great_circle(*pair) for pair in pairs), float, len(lon))

@@ -6,6 +6,7 @@ index     for                                                          stored as
 cells     points against polygons                                      arrays, memory-mapped
 rtree     the same, paper C's two-level R-tree; only by name           arrays, memory-mapped
 kdtree    distances between points, plane and sphere                   arrays, memory-mapped
+edgetree  distances to lines and polygons, plane and sphere            arrays, memory-mapped
 strtree   everything else                                              built by each worker
 ========  ===========================================================  =======================
 
@@ -25,12 +26,12 @@ import pyarrow as pa
 import shapely
 
 from rivermouth.errors import PlanError, TableInvalid
-from rivermouth.kernels.arrays import Bytes, Codes, Floats, Ints, has_bit, packed_bits
+from rivermouth.kernels.arrays import Bytes, Codes, Floats, Ints, Shapes, has_bit, packed_bits
 from rivermouth.kernels.keys import key_index
 from rivermouth.kernels.papers import rtree
-from rivermouth.kernels.spatial import cells, kdtree
+from rivermouth.kernels.spatial import cells, edge_tree, kdtree
 from rivermouth.kernels.spatial.geometry import Geometries, geometries_of
-from rivermouth.kernels.spatial.sphere import great_circle
+from rivermouth.kernels.spatial.sphere import great_circles
 from rivermouth.kernels.spatial.strtree import StrTree, may_be_disjoint, nearest_of
 from rivermouth.kernels.table_join.pairs import (
     Arrays,
@@ -55,6 +56,13 @@ from rivermouth.spec.conditions import (
 _FEW = 16
 #: edges tested per point, in the mean, beyond which an STRtree is better than cells
 _MOST_EDGES = 400
+#: the indexes that are kept as arrays
+_TYPES: dict[str, Any] = {
+    "cells": cells.Cells,
+    "rtree": rtree.TwoLevelRTree,
+    "kdtree": kdtree.KdTree,
+    "edgetree": edge_tree.EdgeTree,
+}
 
 
 def geometries_for(
@@ -89,14 +97,10 @@ def prepare(
 ) -> tuple[str, Arrays]:
     """The kind and the arrays of the index for `spatial`; `index` overrides the choice."""
     column = table_geometries(columns, spatial.right, where=where)
-    kinds = _kinds(spatial, column)
-    if not kinds:
-        raise TableInvalid(
-            where,
-            f"column {spatial.right!r} holds shapes that are not points, but great circles are "
-            "measured between points",
-            todo="Use a column of points, or distance= in a projected plane.",
-        )
+    kinds, sphere = _kinds(spatial, column), is_on_sphere(spatial)
+    if sphere:
+        column = column.shapes_on_sphere()
+        _check_arcs(column, spatial, where=where)
     if index is not None and index not in kinds:
         raise PlanError(
             where,
@@ -110,22 +114,38 @@ def prepare(
         if index is None and built.mean_edges_tested() > _MOST_EDGES:
             return "strtree", {}
         return kind, vars(built)
+    if kind == "edgetree":
+        if not (sphere or edge_tree.can_index(column.shapes)):
+            return "strtree", {}
+        return kind, vars(edge_tree.build(column.shapes, sphere=sphere))
     if kind == "rtree":
         return kind, vars(rtree.build(column.shapes))
     if kind == "kdtree":
-        sphere = is_on_sphere(spatial)
-        column = column.on_sphere() if sphere else column
         rows = np.flatnonzero(column.valid)
         x, y = column.xy if len(rows) else (np.empty(0), np.empty(0))
         return kind, vars(kdtree.build(x[rows], y[rows], rows, sphere=sphere))
     return kind, {}
 
 
+def _check_arcs(column: Geometries, spatial: Spatial, *, where: str) -> None:
+    """Refuse edges of which it is not known along which great circle they run."""
+    if not (count := column.reject_counts.get("ambiguous", 0)):
+        return
+    raise TableInvalid(
+        where,
+        f"{count} shapes of column {spatial.right!r} have an edge between opposite points of the "
+        "sphere, or around all of it",
+        there="an edge is the shorter arc of a great circle, and there is none",
+        todo="Add vertices along the edge.",
+    )
+
+
 def _kinds(spatial: Spatial, column: Geometries) -> tuple[str, ...]:
     """The indexes that can serve `spatial` on such a table, best first."""
     if isinstance(spatial, (DWithin, Nearest)):
-        point_kinds = ("kdtree",) if column.is_points or not column.valid.any() else ()
-        return point_kinds if is_on_sphere(spatial) else (*point_kinds, "strtree")
+        is_points = column.is_points or not column.valid.any()
+        kind = "kdtree" if is_points else "edgetree"
+        return (kind,) if is_on_sphere(spatial) else (kind, "strtree")
     if spatial.predicate not in cells.PREDICATES or column.is_points:
         return ("strtree",)
     return ("cells", "strtree", "rtree") if cells.can_index(column.shapes) else ("strtree",)
@@ -197,18 +217,26 @@ class SpatialMatcher:
         """
         if self._kind == "strtree":
             return self._search(k, self._tree, probe)
-        if probe.is_points:
-            rows, (x, y) = np.flatnonzero(probe.valid), probe.xy
-            if len(rows) < len(x):
-                x, y = x[rows], y[rows]
-            return of_rows(self._search(k, self._index, x, y), rows)
-        is_point = probe.valid & (shapely.get_type_id(probe.shapes) == 0)
-        points, others = np.flatnonzero(is_point), np.flatnonzero(probe.valid & ~is_point)
-        x, y = shapely.get_x(probe.shapes[points]), shapely.get_y(probe.shapes[points])
-        return merged(
-            of_rows(self._search(k, self._index, x, y), points),
-            of_rows(self._search(k, self._tree, probe.take(others)), others),
-        )
+        points = self._indexable(probe)
+        rows = np.flatnonzero(points.valid)
+        x, y = points.xy
+        if len(rows) < len(x):
+            x, y = x[rows], y[rows]
+        pairs = of_rows(self._search(k, self._index, x, y), rows)
+        others = np.flatnonzero(probe.valid & ~points.valid)
+        if not len(others):
+            return pairs
+        return merged(pairs, of_rows(self._search(k, self._tree, probe.take(others)), others))
+
+    def _indexable(self, probe: Geometries) -> Geometries:
+        """The points that the stored index can be probed with."""
+        points = probe.only_points()
+        if self._kind == "edgetree":
+            x, y = points.xy
+            small = (np.abs(x) < edge_tree.LARGE) & (np.abs(y) < edge_tree.LARGE)
+            if not small[points.valid].all():
+                return replace(points, valid=points.valid & small)
+        return points
 
     def _search(self, more: int | None, index: Any, *probe: Any) -> Pairs:
         """Pairs of points (x, y) from a stored index, or of a geometry column from the STRtree."""
@@ -218,9 +246,15 @@ class SpatialMatcher:
             case Topology(predicate, pattern=pattern):
                 return Pairs(*index.match(*probe, predicate, pattern))
             case DWithin(limit=limit):
+                if isinstance(index, edge_tree.EdgeTree):
+                    x, y = probe
+                    return Pairs(*index.within(x, y, limit, self._shapes))
                 return Pairs(*index.within(*probe, limit))
             case Nearest(k=k, limit=limit):
                 return Pairs(*index.nearest(*probe, more or k, limit))
+
+    def _shapes(self) -> Shapes:
+        return self._geometries.shapes
 
     # -- geometries and keys
 
@@ -239,11 +273,31 @@ class SpatialMatcher:
             valid &= ~has_bit(gone, ri)
         li, ri = li[valid], ri[valid]
         if isinstance(self._spatial, Nearest):
-            distance = _distances(self._spatial.metric, probe, li, self._geometries, ri)
+            distance = self._distances(probe, li, ri)
             keep, distance = nearest_of(li, ri, distance, self._spatial.k, self._spatial.limit)
             return Pairs(li[keep], ri[keep], distance)
-        keep = _holds(self._spatial, probe, li, self._geometries, ri)
+        keep = self._holds(self._spatial, probe, li, ri)
         return Pairs(li[keep], ri[keep])
+
+    def _holds(self, spatial: Topology | DWithin, probe: Geometries, li: Ints, ri: Ints) -> Any:
+        """Whether each pair satisfies `spatial`, tested one by one."""
+        if isinstance(spatial, DWithin):
+            return self._distances(probe, li, ri) <= spatial.limit
+        left, right = probe.shapes[li], self._geometries.shapes[ri]
+        if spatial.pattern is not None:
+            return shapely.relate_pattern(left, right, spatial.pattern)
+        return getattr(shapely, spatial.predicate)(left, right)
+
+    def _distances(self, probe: Geometries, li: Ints, ri: Ints) -> Floats:
+        """How far the two of each pair are apart."""
+        if is_on_sphere(self._spatial):
+            x, y = probe.xy
+            if not self._geometries.is_points:
+                return self._index.distances(x[li], y[li], ri)  # type: ignore[no-any-return]
+            other_x, other_y = self._geometries.xy
+            return great_circles(x[li], y[li], other_x[ri], other_y[ri])
+        distances: Floats = shapely.distance(probe.shapes[li], self._geometries.shapes[ri])
+        return distances
 
     def _nearest_by_group(self, probe: Geometries, group: Codes, gone: Bytes | None) -> Pairs:
         """An index per key, built when the key is first probed."""
@@ -273,7 +327,8 @@ class SpatialMatcher:
 
     @cached_property
     def _geometries(self) -> Geometries:
-        return geometries_for(self._spatial, self._table, self._spatial.right)
+        column = geometries_of(self._table, self._spatial.right)
+        return column.shapes_on_sphere() if is_on_sphere(self._spatial) else column
 
     @cached_property
     def _tree(self) -> StrTree:
@@ -281,8 +336,7 @@ class SpatialMatcher:
 
     @cached_property
     def _index(self) -> Any:
-        types = {"cells": cells.Cells, "rtree": rtree.TwoLevelRTree, "kdtree": kdtree.KdTree}
-        return types[self._kind](**self._arrays)
+        return _TYPES[self._kind](**self._arrays)
 
 
 def _holds_for_disjoint(spatial: Spatial) -> bool:
@@ -291,25 +345,3 @@ def _holds_for_disjoint(spatial: Spatial) -> bool:
         spatial.predicate == "disjoint"
         or (spatial.pattern is not None and may_be_disjoint(spatial.pattern))
     )
-
-
-def _holds(
-    spatial: Topology | DWithin, left: Geometries, li: Ints, right: Geometries, ri: Ints
-) -> Any:
-    """Whether each pair satisfies `spatial`, tested one by one."""
-    match spatial:
-        case Topology(pattern=str(pattern)):
-            return shapely.relate_pattern(left.shapes[li], right.shapes[ri], pattern)
-        case Topology(predicate):
-            return getattr(shapely, predicate)(left.shapes[li], right.shapes[ri])
-        case DWithin(limit=limit, metric=metric):
-            return _distances(metric, left, li, right, ri) <= limit
-
-
-def _distances(metric: str, left: Geometries, li: Ints, right: Geometries, ri: Ints) -> Floats:
-    if metric == "sphere":
-        (x, y), (other_x, other_y) = left.xy, right.xy
-        pairs = zip(x[li], y[li], other_x[ri], other_y[ri], strict=True)
-        return np.fromiter((great_circle(*pair) for pair in pairs), float, len(li))
-    distances: Floats = shapely.distance(left.shapes[li], right.shapes[ri])
-    return distances

@@ -26,6 +26,7 @@ from rivermouth.errors import TableInvalid
 from rivermouth.kernels.arrays import Bools, Ints
 from rivermouth.kernels.keys import key_index
 from rivermouth.kernels.keys.values import missing
+from rivermouth.kernels.spatial.geometry import from_wkb
 from rivermouth.spec.conditions import Point, Spatial, is_on_sphere
 from rivermouth.spec.filters import Filter
 from rivermouth.tables.changes.feed import OPS, ChangeBatch
@@ -185,14 +186,15 @@ class Applying:
         there = column.is_valid().to_numpy(zero_copy_only=False)
         is_bad = there & ~shapely.is_valid(shapes)  # nothing is not valid
         if is_on_sphere(spatial):
-            is_bad |= there & (shapely.get_type_id(shapes) != 0)
+            is_shape = (shapely.get_type_id(shapes) > 0) & ~shapely.is_empty(shapes)
+            is_bad |= is_shape & ~from_wkb(column).shapes_on_sphere().valid
         if not is_bad.any():
             return rows, {}
-        usable = pa.array(np.where(is_bad, None, column.to_numpy(False)), column.type)
+        mended = pa.array(np.where(is_bad, None, column.to_numpy(False)), column.type)
         at = rows.column_names.index(spatial.right)
-        mended = rows.set_column(at, rows.schema.field(at), usable)
+        rows = rows.set_column(at, rows.schema.field(at), mended)
         count = int(np.count_nonzero(is_bad & ~is_delete))
-        return mended, {"invalid_geometries": count} if count else {}
+        return rows, {"invalid_geometries": count} if count else {}
 
 
 def _ops(op: pa.Array, name: str) -> Ints:

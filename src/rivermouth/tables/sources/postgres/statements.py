@@ -121,9 +121,9 @@ def _expressions(spatial: Spatial, relation: Relation) -> tuple[str, str, int]:
     if is_on_sphere(spatial) and not column.points:
         raise TableInvalid(
             CALL,
-            f"column {spatial.right!r} holds shapes that are not points, but great circles are "
-            "measured between points",
-            todo="Use a column of points, or distance= in a projected plane.",
+            f"column {spatial.right!r} holds shapes that are not points, and PostGIS is asked for "
+            "great circles between points only",
+            todo="Use cache=rm.full(), which measures to every shape, or a column of points.",
         )
     srid = srid_of(column.field) or 0
     if column.is_geography:

@@ -206,7 +206,6 @@ PLOTS: dict[str, tuple[str, Callable[[Document], Any]]] = {
     "waiting": ("out_of_order", disorder_plots.figure3),
     "latency_by_slack": ("out_of_order", disorder_plots.figure4),
     "accuracy": ("out_of_order", disorder_plots.figure5),
-    "sliding": ("sliding", disorder_plots.figure6),
     "paper_b_buffer": ("paper_b_accuracy", paper_b.figure3),
     "paper_b_accuracy": ("paper_b_accuracy", paper_b.figure5),
     "paper_b_latency": ("paper_b_latency", paper_b.figure4),

@@ -8,12 +8,14 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.harness import streams
+from benchmarks.harness.accounting import cpu_seconds
 from benchmarks.harness.experiment import CACHE
 from benchmarks.harness.runner import Runner, serve
 from benchmarks.papers import workload_cases
@@ -44,7 +46,10 @@ def start(*, cores: int, conf: Mapping[str, str] | None = None) -> Runner:
 
 
 def main(cores: str, conf: str) -> None:
-    """The process itself: answers ``{"case", "options", "folder", "files", "count", "watch"}``."""
+    """The process itself: answers ``{"case", "options", "folder", "files", "count", "watch"}``.
+
+    With ``steady`` the answer has the CPU time after the first micro-batch, too.
+    """
     from rivermouth.spark.runtime.session import local_session
 
     # local[1] alone is no single core: a task, its Python worker and the driver are processes
@@ -61,16 +66,41 @@ def main(cores: str, conf: str) -> None:
         if names := request.get("count"):
             frame = streams.counted(frame, "district", names)
         parts = request.get("options", {}).get("partitions", 0)
-        beside = _watched if request.get("watch") else nullcontext
-        return streams.drain(
+        began = Started()
+        beside: Callable[[StreamingQuery], AbstractContextManager[Any]] = nullcontext
+        if request.get("watch"):
+            beside = _watched
+        elif request.get("steady"):
+            beside = began
+        found = streams.drain(
             frame,
             CACHE / "checkpoints",
             look=lambda query: _cache(query) | _loads(query, parts),
             beside=beside,
         )
+        return found | began.since()
 
     serve(answer, {"spark": spark.version})
     spark.stop()
+
+
+class Started:
+    """Looks at a query until its first micro-batch is over; tells what the process used since."""
+
+    def __init__(self) -> None:
+        self._used: float | None = None
+
+    @contextmanager
+    def __call__(self, query: StreamingQuery) -> Iterator[None]:
+        """Open once the first micro-batch is over."""
+        while query.isActive and not any(each.numInputRows for each in query.recentProgress):
+            time.sleep(0.02)
+        self._used = cpu_seconds(os.getpid())
+        yield
+
+    def since(self) -> dict[str, float]:
+        """CPU seconds after the first micro-batch, if it was looked at."""
+        return {} if self._used is None else {"after_s": cpu_seconds(os.getpid()) - self._used}
 
 
 def _watched(query: StreamingQuery) -> AbstractContextManager[Any]:

@@ -1,4 +1,4 @@
-"""Figures 3 to 6 of paper B, and the phones' curve."""
+"""Figures 3 to 5 of paper B, and the phones' curve."""
 
 from __future__ import annotations
 
@@ -77,33 +77,6 @@ def figure5(result: Document) -> Any:
     axes.set_xlabel("share of the answers so far")
     axes.set_ylabel("share of them within eps")
     axes.legend(fontsize=7, frameon=False)
-    return figure
-
-
-def figure6(result: Document) -> Any:
-    """Rows per second by cores."""
-    figure, axes = plt.subplots(figsize=(5, 3), layout="constrained")
-    markers = iter("os^")
-    alone = [(row["ratio"], row["batch"]) for row in result["rows"] if row["cores"] == 1]
-    for what in alone:
-        rows = [
-            row
-            for row in result["rows"]
-            if row["case"] == "ours"
-            and (row["ratio"], row["batch"]) == what
-            and row.get("by", "sensor")
-            and not row.get("promised")
-        ]
-        rows.sort(key=lambda row: row["cores"])
-        axes.plot(
-            [row["cores"] for row in rows], [row["rows_per_s"] for row in rows],
-            color=OURS, marker=next(markers), label=f"{what[1]:,} rows a batch",
-        )  # fmt: skip
-    axes.set_xticks([1, 2])
-    axes.set_ylim(bottom=0)
-    axes.set_xlabel("cores")
-    axes.set_ylabel("rows per second")
-    axes.legend(fontsize=8, frameon=False)
     return figure
 
 

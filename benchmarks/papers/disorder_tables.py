@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from benchmarks.harness.formatting import Cells, Document, number, spread
@@ -99,34 +100,26 @@ def phones_curve(result: Document) -> Cells:
 
 def sliding(result: Document) -> Cells:
     """Rows per CPU-second by the number of windows that contain a record."""
-    names = [
-        "windows that contain a record",
-        "by",
-        "rows a batch",
-        "ours",
-        "Spark's own",
-        "its rows",
-        "times",
-    ]
-    lines, by = [names], "sensor"  # what results of before name none were by
-    rows = [row for row in result["rows"] if row["cores"] == 2 and not row.get("promised")]
-    for ours in (row for row in rows if row["case"] == "ours"):
-        key = ours["ratio"], ours.get("by", by)
-        peers = (row for row in rows if row["case"] == "spark")
-        peers = (row for row in peers if (row["ratio"], row.get("by", by)) == key)
-        peer = min(peers, key=lambda row: abs(row["batch"] - ours["batch"]))
-        lines.append(
-            [
-                f"{ours['ratio']}",
-                key[1] or "-",
-                f"{ours['batch']:,}",
-                f"{number(ours['rows_per_cpu_s'])} rows/CPU-s",
-                f"{number(peer['rows_per_cpu_s'])} rows/CPU-s",
-                f"{peer['batch']:,} a batch",
-                f"{ours['rows_per_cpu_s'] / peer['rows_per_cpu_s']:.1f}",
-            ]
-        )
+    head = ["windows that contain a record", "by", "ours", "Spark's own", "its rows a batch"]
+    lines = [[*head, "times"]]
+    rows = {(row["case"], row["ratio"], row["by"]): row for row in result["rows"]}
+    for (case, *key), row in rows.items():
+        if case == "spark":
+            continue
+        peer = rows["spark", *key]
+        times = f"{row['rows_per_cpu_s'] / peer['rows_per_cpu_s']:.1f}"
+        if case == "ours":
+            theirs = [_rate(peer), f"{peer['batch']:,}"]
+            lines.append([str(key[0]), key[1] or "-", _rate(row), *theirs, times])
+        else:
+            label = f"{key[0]}: a `mapInArrow` that counts the rows"
+            lines.append([label, key[1] or "-", _rate(row), "", "", times])
     return lines
+
+
+def _rate(row: Mapping[str, Any]) -> str:
+    low, high = row["spread"]["rows_per_cpu_s"]
+    return f"{number(row['rows_per_cpu_s'])} rows/CPU-s ({number(low)} to {number(high)})"
 
 
 def corrections(result: Document) -> Cells:

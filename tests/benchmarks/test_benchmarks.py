@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from benchmarks.harness import accounting, experiment, plots, report
 from benchmarks.harness.runner import Runner, RunnerFailed
-from benchmarks.papers import shares
+from benchmarks.papers import disorder_tables, shares
 from benchmarks.suites.keys import keyed
 
 BURN = """
@@ -412,6 +412,23 @@ def test_figure_13_says_by_how_much_the_ideal_list_compares_less(tmp_path):
     lines = report.render("figure13", tmp_path).splitlines()
     assert "| all: fewer by (the paper: about 25 %) | 25% |" in lines
     assert "| all: ideal, variance of the builds | 0 |" in lines
+
+
+def test_sliding_windows_are_set_beside_sparks_own_of_the_same_windows_and_groups():
+    def row(case, ratio, by, rate, batch=500_000):
+        found = {"rows_per_cpu_s": rate, "spread": {"rows_per_cpu_s": [rate, 2 * rate]}}
+        return found | {"case": case, "ratio": ratio, "by": by, "batch": batch}
+
+    rows = [
+        row("ours", 5, "sensor", 400_000.0), row("spark", 5, "sensor", 200_000.0),
+        row("ours", 500, "", 300_000.0), row("spark", 500, "", 1_000.0, 5_000),
+        row("floor", 5, "sensor", 600_000.0),
+    ]  # fmt: skip
+    _, *lines = disorder_tables.sliding({"rows": rows})
+    rates = [f"{n}00,000 rows/CPU-s ({n}00,000 to {2 * n}00,000)" for n in (4, 2)]
+    assert lines[0] == ["5", "sensor", *rates, "500,000", "2.0"]
+    assert lines[1][-2:] == ["5,000", "300.0"]
+    assert (lines[2][0], lines[2][-1]) == ("5: a `mapInArrow` that counts the rows", "3.0")
 
 
 def test_hit_ratios_stand_by_size_and_skew_beside_the_best_that_is_known(tmp_path):

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from tests.support.examples import examples
 
 import rivermouth as rm
+from rivermouth.errors import DefinitionError
+from rivermouth.pipelines import sources
 from rivermouth.pipelines.catalog import catalog
 from rivermouth.pipelines.checking import Made, Name, check
 from rivermouth.pipelines.json_schema import FILE, json_schema
@@ -344,3 +346,14 @@ def test_of_rows_with_the_same_keys_the_newest_is_written():
     assert sorted(found, key=str) == [
         {"k": 1, "at": 3, "v": "a"}, {"k": 2, "at": 1, "v": "b"}, {"k": None, "at": 2, "v": "e"},
     ]  # fmt: skip
+
+
+def test_a_stream_of_one_file_is_refused_before_it_runs(tmp_path):
+    path = tmp_path / "taxis.parquet"
+    path.touch()
+    with pytest.raises(DefinitionError) as raised:
+        sources.files(None, path)
+    assert str(raised.value) == (
+        f"files: a stream reads a folder; {str(path)!r} is a file. Name its folder, or read it "
+        "once: stream=False."
+    )

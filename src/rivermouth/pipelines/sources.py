@@ -54,6 +54,13 @@ def files(
         raise DefinitionError(
             "files", f"{format} files do not say what their columns are", todo="Give schema=."
         )
+    if stream and os.path.isfile(path):
+        raise DefinitionError(
+            "files",
+            "a stream reads a folder",
+            there=f"{os.fspath(path)!r} is a file",
+            todo="Name its folder, or read it once: stream=False.",
+        )
     given = {"header": True, **(options or {})} if format == "csv" else dict(options or {})
     batch = spark.read.format(format).options(**given)
     if not stream:

@@ -6,7 +6,7 @@ PYTEST := $(BIN)/python -m pytest
 LOCKED := spark postgres mysql ogr delta iceberg kafka java connect plot pipelines
 BENCHES := stream_table shapes memory latency equality ranges incremental cache lookups ordered shares routing observing stream_stream stream_latency out_of_order promise sliding fences fence_state trip_state
 
-.PHONY: env demo test test-fast test-kernels test-kills test-cluster test-matrix check bench bench-quick docs servers lock clean
+.PHONY: env demo test test-fast test-kernels test-kills test-cluster test-faults test-matrix check bench bench-quick docs servers lock clean
 
 env: .venv/.made
 
@@ -41,6 +41,11 @@ test-kills: env
 # every operator on several hosts, made of namespaces on this machine; needs Linux and root
 test-cluster: env
 	$(PYTEST) --durations=10 -m "cluster or not cluster" tests/cluster
+
+# queries on several hosts while executors, hosts, links, disks, servers and drivers fail, seeded:
+# make test-faults FAULTS=100 SEED=7
+test-faults: env
+	$(BIN)/python -m tests.faults --faults $(or $(FAULTS),20) --seed $(or $(SEED),1)
 
 # the Spark tests on every version of Spark, a file at a time; the table goes to docs/versions.md
 test-matrix: env

@@ -269,6 +269,8 @@ class Host:
 
     def resume(self) -> None:
         self.signal("", signal.SIGCONT)
+        for process in self._spawned:  # nsenter stops itself when what it has started is stopped
+            process.send_signal(signal.SIGCONT)
 
     def link_down(self) -> None:
         """Unplug the host's cable."""

@@ -106,6 +106,17 @@ def test_a_paused_host_says_nothing_until_it_resumes(serving):
     assert ask(a, "b") == "b"
 
 
+def test_a_host_that_was_paused_can_be_killed(network):
+    a = network.host("a")
+    napping = a.spawn(["sleep", "1000"], env={})
+    hosts.wait_for(lambda: a.processes("^sleep"), "nobody sleeps")
+    a.pause()
+    time.sleep(0.2)  # what had entered the host stops itself, too
+    a.resume()
+    a.kill()
+    assert napping.poll() is not None
+
+
 def test_processes_of_a_host_are_found_and_killed_alone(network):
     a, b = network.host("a"), network.host("b")
     napping = [host.spawn(["sleep", "1000"], env={}) for host in (a, b)]

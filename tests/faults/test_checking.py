@@ -1,0 +1,112 @@
+"""The checker finds what a fault could do: rows lost, repeated, invented, or of two versions."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tests.faults import inputs
+from tests.faults.checking import (
+    EXPECTED,
+    Fed,
+    check,
+    check_revisions,
+    check_versions,
+    differences,
+)
+from tests.faults.nemesis import COMMON, OWN, newest, plan
+
+FED = Fed(
+    *(
+        pa.concat_tables([inputs.records(1, stream, number) for number in range(4)])
+        for stream in inputs.STREAMS
+    )
+)
+
+
+def sink(folder, batches):
+    """A sink of Spark's with these rows in each batch."""
+    (folder / "out" / "_spark_metadata").mkdir(parents=True)
+    (folder / "progress").mkdir()
+    for number, rows in enumerate(batches):
+        pq.write_table(pa.Table.from_pylist(rows), folder / "out" / f"part-{number}.parquet")
+        entry = json.dumps({"path": f"file:///mnt/shared/out/part-{number}.parquet"})
+        (folder / "out" / "_spark_metadata" / str(number)).write_text(f"v1\n{entry}\n")
+    return folder
+
+
+def pairs(workload):
+    return [dict(zip(("id", "other"), row, strict=True)) for row in EXPECTED[workload](FED)]
+
+
+@pytest.mark.parametrize("workload", ["interval", "window"])
+def test_the_pairs_of_the_oracle_pass(tmp_path, workload):
+    rows = pairs(workload)
+    assert len(rows) > 100
+    verdict = check(workload, sink(tmp_path, [rows[:50], rows[50:]]), FED)
+    assert verdict.rows == len(rows)
+    assert verdict.violations == []
+
+
+def test_a_lost_a_repeated_and_an_invented_row_are_found(tmp_path):
+    rows = pairs("interval")
+    doctored = [*rows[1:], rows[5], {"id": -7, "other": -7}]
+    missing, surplus = check("interval", sink(tmp_path, [doctored]), FED).violations
+    assert missing == f"1 rows missing: {tuple(rows[0].values())}"
+    assert surplus.startswith("2 rows not expected: (-7, -7), ")
+
+
+def test_differences_count_rows():
+    assert differences([(1,), (1,), (2,)], [(1,), (2,), (2,)]) == [
+        "1 rows missing: (2,)",
+        "1 rows not expected: (1,)",
+    ]
+
+
+def test_two_versions_in_a_batch_and_an_older_one_after_it_are_found():
+    def rows(*versions):
+        return [{"key": 1, "name": f"1@{each}", "version": each} for each in versions]
+
+    assert check_versions({0: rows(1, 1), 1: rows(2), 2: rows(2)}) == []
+    assert check_versions({0: rows(1, 2), 1: rows(1)}) == [
+        "batch 0 has rows of versions [1, 2]",
+        "batch 1 has version 1 after 2",
+    ]
+    assert check_versions({0: [{"key": 1, "name": "2@1", "version": 1}]}) != []
+
+
+def test_revisions_that_do_not_rise_are_found():
+    at = dt.datetime(2026, 1, 1)
+    changes = [
+        {"key": 1, "window_start": at, "revision": 0, "change": "insert", "emitted": at},
+        {"key": 1, "window_start": at, "revision": 0, "change": "update", "emitted": at},
+    ]
+    assert check_revisions(pa.Table.from_pylist(changes[:1])) == []
+    assert len(check_revisions(pa.Table.from_pylist(changes))) == 1
+    assert len(check_revisions(pa.Table.from_pylist(changes[1:]))) == 1
+
+
+def test_the_windows_of_the_oracle_hold_every_record_once():
+    rows = list(EXPECTED["aggregate"](FED))
+    assert sum(count for _, _, count, _ in rows) == FED.events.num_rows
+    assert sum(total for *_, total in rows) == sum(FED.events.column("value").to_pylist())
+
+
+def test_a_plan_is_its_seed_s_and_has_every_kind_about_as_often():
+    for workload in OWN:
+        made = plan(workload, 7, 60)
+        assert made == plan(workload, 7, 60)
+        assert made != plan(workload, 8, 60)
+        kinds = [fault.kind for fault in made]
+        counts = {kind: kinds.count(kind) for kind in (*COMMON, *OWN[workload])}
+        assert max(counts.values()) - min(counts.values()) <= 1
+
+
+def test_the_newest_entry_of_a_log(tmp_path):
+    assert newest(tmp_path / "absent") == -1
+    for name in ("9", "10", ".11.tmp", "000000000012.arrow"):
+        (tmp_path / name).touch()
+    assert newest(tmp_path) == 12

@@ -29,3 +29,20 @@ def test_a_shape_whose_distance_overflows_is_as_far_as_can_be(k, limit):
         if limit is None or far[row, column] <= limit
     ]
     assert list(zip(left, right, distance, strict=True)) == expected
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("limit", [None, 1.0])
+def test_the_nearest_shape_is_not_lost_by_the_last_bit(seed, limit):
+    """GEOS's search for the nearest and its test for a distance round in different ways."""
+    rng = np.random.default_rng(seed)
+    lines = shapely.linestrings(rng.normal(rng.uniform(0, 10, (30, 1, 2)), 1, (30, 3, 2)))
+    probe = shapely.linestrings(rng.normal(rng.uniform(0, 10, (800, 1, 2)), 0.2, (800, 2, 2)))
+    probe[::2] = shapely.points(rng.uniform(0, 10, (400, 2)))
+    given = from_wkb(pa.array(shapely.to_wkb(probe)))
+    left, right, distance = StrTree(lines).nearest(given, 1, limit)
+    far = shapely.distance(lines[:, None], probe)
+    found = np.flatnonzero(far.min(axis=0) <= (np.inf if limit is None else limit))
+    assert left.tolist() == found.tolist()
+    assert right.tolist() == far.argmin(axis=0)[found].tolist()
+    assert distance.tolist() == far.min(axis=0)[found].tolist()

@@ -10,7 +10,16 @@ import runpy
 import sys
 
 SUITES = {
-    "table_join": ("stream_table", "shapes", "memory", "latency", "observing", "changes", "plans"),
+    "table_join": (
+        "stream_table",
+        "shapes",
+        "memory",
+        "latency",
+        "observing",
+        "changes",
+        "near_shapes",
+        "plans",
+    ),
     "keys": ("equality", "ranges", "lookups", "ordered"),
     "cache": ("incremental", "cache"),
     "routing": ("routing",),

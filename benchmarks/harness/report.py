@@ -59,6 +59,11 @@ PICTURES = {
     "paper_b_scale": "Rows per second against hosts of a quarter core",
     "stream_stream_growth": "Input rows per second against cores, interval, cell, bin and batch",
 }
+NEAR = {
+    "edgetree": "**rivermouth**",
+    "strtree": "shapely's STRtree, as before",
+    "sedonadb": "SedonaDB",
+}
 BLOCK = re.compile(r"(<!-- bench:(\w+) -->\n).*?(<!-- /bench -->)", re.DOTALL)
 
 LABELS = {
@@ -133,6 +138,28 @@ def shapes(result: Document) -> Cells:
             for ours, theirs in _beside(result)
         ),
     ]
+
+
+def near_shapes(result: Document) -> Cells:
+    """CPU time to find the polygons near a point, and how that is to SedonaDB's."""
+    cells = [
+        ["CPU-s per million points, one process", *NEAR.values(), "to SedonaDB", "pairs a point"]
+    ]
+    for form, title in (
+        ("nearest", "five nearest polygons"),
+        ("dwithin", "polygons within a distance"),
+    ):
+        rows = {name: only(result["rows"], form=form, case=name) for name in NEAR}
+        cost = {name: row["cpu_s_per_million"] for name, row in rows.items()}
+        cells.append(
+            [
+                title,
+                *(f"{cost[name]:.1f}" for name in NEAR),
+                f"{cost['edgetree'] / cost['sedonadb']:.2f}",
+                f"{rows['edgetree']['pairs_per_point']:.1f}",
+            ]
+        )
+    return cells
 
 
 def shapes_in_spark(result: Document) -> Cells:
@@ -287,6 +314,7 @@ TABLES: dict[str, tuple[str, Callable[[Document], Cells]]] = {
     "figure11": ("stream_table", figure11),
     "shapes": ("shapes", shapes),
     "shapes_in_spark": ("shapes_in_spark", shapes_in_spark),
+    "near_shapes": ("near_shapes", near_shapes),
     "growth": ("growth", growth),
     "plans": ("plans", plan_tables.plans),
     "plan_floors": ("plans", plan_tables.floors),

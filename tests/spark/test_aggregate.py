@@ -66,6 +66,31 @@ def test_the_results_of_a_batch_frame_are_exact(spark):
 
 
 @pytest.mark.quick
+def test_windows_start_where_they_are_told_to(spark):
+    frame = rm.testing.frame(spark, EVENTS).where("at < '2900-01-01'")
+    window = rm.sliding("10 seconds", every="5 seconds", start="-3500 milliseconds")
+    asked = rm.summary(by="road", time="at", window=window, cars=rm.sum("cars"))
+    keys = ["road", "window_start", "window_end"]
+    given = F.window("at", "10 seconds", "5 seconds", "1500 milliseconds")
+    theirs = frame.groupBy("road", given.alias("w")).agg(F.sum("cars").alias("cars"))
+    theirs = theirs.select("road", "w.start", "w.end", "cars").orderBy("road", "start").collect()
+    ours = rm.aggregate(frame, asked)
+    assert ours.select(*keys, "cars").orderBy(*keys).collect() == theirs
+    early = rm.aggregate(frame.where("cars != 5"), asked)
+    fixed = rm.correct(early, frame, asked, late=frame.where("cars = 5"))
+    after = early.join(fixed, keys, "anti").unionByName(fixed)
+    assert fixed.count() == 2
+    assert {*after.select(*keys, "cars").collect()} == {*theirs}
+
+
+def test_results_that_lack_an_aggregate_are_not_corrected(spark):
+    frame = rm.testing.frame(spark, EVENTS)
+    results = rm.aggregate(frame, SUMMARY).drop("p90")
+    with pytest.raises(ColumnError, match="the results have no column 'p90'"):
+        rm.correct(results, frame, SUMMARY)
+
+
+@pytest.mark.quick
 def test_late_records_are_only_counted_by_default(spark):
     frame = rm.testing.frame(spark, EVENTS)
     result = rm.aggregate(frame, SUMMARY)

@@ -38,7 +38,7 @@ CASES = {
     "nearest shape": rm.nearest("a", "b", distance=2),
 }
 BETWEEN = ("-40 seconds", "20 seconds")
-WINDOW = rm.sliding("60 seconds", every="30 seconds")
+WINDOW = rm.sliding("60 seconds", every="30 seconds", start="10 seconds")
 COLUMNS = {"r": "r", "seen": "u"}
 
 
@@ -109,6 +109,20 @@ def test_windows_equal_the_oracle(spark, engine, case, sides):
     join = functools.partial(rm.join_window, window=WINDOW, early=case == "metres")
     truth = functools.partial(oracle.join_window, window=WINDOW)
     check(spark, engine, sides, join, truth, CASES[case], "left")
+
+
+@pytest.mark.parametrize("how", ["semi", "anti"])
+@pytest.mark.parametrize("case", ["metres", "nearest shape"])
+@pytest.mark.parametrize("engine", ["batch", "stream"])
+def test_left_rows_alone_equal_the_oracle(spark, engine, case, how, sides):
+    join, truth = rm.join_interval, oracle.join_interval
+    when = {"between": BETWEEN}
+    if case == "nearest shape":
+        join, truth, when = rm.join_window, oracle.join_window, {"window": WINDOW}
+    asked = {"on": CASES[case], "time": ("t", "u"), "how": how, **when}
+    result = join(*frames(spark, engine, sides), **asked, lateness="30 seconds", buckets=3)
+    assert result.columns[: len(sides[0][0])] == list(sides[0][0])
+    assert_same_rows(without_last(rows(result)), without_last(truth(*sides, **asked)))
 
 
 CABS = """
@@ -342,7 +356,11 @@ WRONG = {
         {"on": rm.nearest("g", "g"), "columns": {"distance": "x"}},
         "would have two columns 'distance'",
     ),
-    "how": ({"how": "anti"}, r"how is 'anti'. Use one of \['inner', 'left'\]"),
+    "how": ({"how": "cross"}, r"how is 'cross'. Use one of \['inner', 'left', 'semi', 'anti'\]"),
+    "columns of a semi join": (
+        {"how": "semi", "columns": ["x"]},
+        r"columns is \['x'\], but how='semi' brings none.*Leave columns= out",
+    ),
     "order": ({"between": ("0 seconds", "-1 second")}, "nothing lies between 0 seconds and -1"),
     "open": ({"between": (None, "1 second")}, "between has an open end"),
     "text": ({"between": "1 second"}, r"between is '1 second'. Give \(lower, upper\)"),
@@ -419,3 +437,5 @@ def test_the_lateness_of_streams_must_be_defined(spark, cabs):
     nearest = rm.nearest(rm.point("x", "y"), rm.point("x", "y"))
     with pytest.raises(RivermouthError, match=r"early=True with rm.nearest"):
         rm.join_window(cabs, cabs, **{**usual, "on": nearest}, early=True)
+    with pytest.raises(RivermouthError, match=r"early=True with how='semi'.*Leave early= out"):
+        rm.join_window(cabs, cabs, **usual, how="semi", early=True)

@@ -511,17 +511,26 @@ REFUSED = {
     ],
 )
 def test_what_an_earlier_version_wrote_is_read(case: Case, spark: SparkSession) -> None:
-    folder = ROOT / case.__name__
-    known = json.loads((FIXTURES / f"{case.__name__}.json").read_text())
     with alone():
-        with tarfile.open(FIXTURES / f"{case.__name__}.tar.gz") as tar:
-            tar.extractall(ROOT, filter="data")
-        put(folder, known["after"])
+        unpack(case.__name__, ROOT)
         if case in REFUSED:
             with pytest.raises(rm.RivermouthError, match=REFUSED[case]):
-                case(spark, folder)
+                case(spark, ROOT / case.__name__)
             return
-        found = plain(case(spark, folder))
+        found = plain(case(spark, ROOT / case.__name__))
+    check(case, found)
+
+
+def unpack(name: str, root: Path) -> None:
+    """What an earlier version left, below `root`, and the input that followed."""
+    with tarfile.open(FIXTURES / f"{name}.tar.gz") as tar:
+        tar.extractall(root, filter="data")
+    put(root / name, json.loads((FIXTURES / f"{name}.json").read_text())["after"])
+
+
+def check(case: Case, found: Result) -> None:
+    """Whether these are the rows that the earlier version gave."""
+    known = json.loads((FIXTURES / f"{case.__name__}.json").read_text())
     expected = known["anew" if case in ANEW else "expected"]
     assert found.keys() == expected.keys()
     for part in expected:

@@ -6,7 +6,15 @@ from decimal import Decimal
 import pytest
 
 import rivermouth as rm
-from rivermouth.spec.identity import Described, describe, digest, identity, summary_v1, text_v1
+from rivermouth.spec.identity import (
+    Described,
+    describe,
+    differences,
+    digest,
+    identity,
+    summary_v1,
+    text_v1,
+)
 
 PLACE = rm.within(rm.point("lon", "lat"), "shape")
 SUMMARY = rm.summary(
@@ -89,3 +97,17 @@ def test_the_first_version_is_remembered_word_for_word():
         "every=datetime.timedelta(seconds=60)), aggregates=(('n', Standard(kind='count', "
         "column=None, share=None)), ('p', Standard(kind='quantile', column='v', share=0.5))))"
     )
+
+
+def test_two_identities_are_told_apart_by_what_differs():
+    def told(**one):
+        return {"columns": "a int", "window": rm.tumbling("10 minutes"), "by": ("road",), **one}
+
+    def said(**other):
+        return differences(identity(**told()), identity(**told(**other)))
+
+    assert said(columns="b int") == 'its columns is "a int", here "b int"'
+    size = "its window is 0:10:00, here 0:20:00"
+    assert said(window=rm.tumbling("20 minutes")) == f"{size}; {size}"
+    assert said(by=()) == 'its by is ["road"], here []'
+    assert differences("Summary(by=())", identity(**told())) == "it was made for Summary(by=())"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -66,7 +67,7 @@ def test_summaries() -> None:
 
 
 def test_tables(tmp_path: Path) -> None:
-    with sqlite3.connect(tmp_path / "a.db") as database:
+    with closing(sqlite3.connect(tmp_path / "a.db")) as database, database:
         database.execute('CREATE TABLE t (id INTEGER, "<script>" TEXT)')
     database.close()
     assert cells(rm.tables.sqlite(tmp_path / "a.db", "t")) == [

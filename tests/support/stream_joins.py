@@ -28,7 +28,7 @@ def interval(lower, upper):
 
 
 def windows(window, *, early=False):
-    return Windows(window.size_us, window.every_us, early)
+    return Windows(window.size_us, window.every_us, early, window.start_us)
 
 
 def at(seconds):
@@ -40,13 +40,14 @@ def stream_join(
     on, when, left, right, *, how="inner", columns, lateness=0, width=None, late_rows=False
 ):
     keys, spatial, _ = split(on)
+    has_distance = isinstance(spatial, Nearest) and how in ("inner", "left")
     bounds = [("window_start", TIME), ("window_end", TIME)] if isinstance(when, Windows) else []
     output = pa.schema(
         [
             *([("kind", pa.string()), ("side", pa.string())] if late_rows else []),
             *left,
             *(right.field(old).with_name(new) for new, old in columns.items()),
-            *([(spatial.name, pa.float64())] if isinstance(spatial, Nearest) else []),
+            *([(spatial.name, pa.float64())] if has_distance else []),
             *bounds,
         ]
     )

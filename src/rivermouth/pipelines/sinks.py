@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 NAMES = ("files", "kafka", "console", "memory", "upsert")
 
 FileFormat = Literal["parquet", "orc", "json", "csv", "text"]
+Mode = Literal["append", "overwrite", "error"]
 Options = Mapping[str, str | int | float | bool]
 
 _NUMBER = "_number"  # a column of row numbers, while duplicates are found
@@ -36,6 +37,8 @@ class Sink:
         As Spark has them; "foreachBatch": `write` is called with each micro-batch, or with all.
     has_checkpoint
         Whether a stream into it goes on where it was, by a checkpoint.
+    mode
+        What a batch does where there are files already.
     """
 
     frame: DataFrame
@@ -44,6 +47,7 @@ class Sink:
     has_checkpoint: bool = True
     partition_by: Sequence[str] = ()
     write: Callable[[Any], None] | None = None
+    mode: Mode = "append"
 
     def start(self, name: str, checkpoint: str, trigger: Mapping[str, Any]) -> Any:
         """Start the query of a streaming frame."""
@@ -68,7 +72,19 @@ class Sink:
                 "memory", "the frame is a batch", todo="Use it directly, or another sink."
             )
         else:
-            self._described(self.frame.write).mode("append").save()
+            self._save()
+
+    def _save(self) -> None:
+        try:
+            self._described(self.frame.write).mode(self.mode).save()
+        except Exception as error:
+            if getattr(error, "getCondition", str)() != "PATH_ALREADY_EXISTS":
+                raise
+            raise DefinitionError(
+                "files",
+                f"{self.options['path']!r} is there already",
+                todo="Delete it, or give mode: overwrite or mode: append.",
+            ) from None
 
     def _described(self, writer: Any) -> Any:
         described = writer.format(self.format).options(**self.options)
@@ -81,9 +97,10 @@ def files(
     *,
     format: FileFormat = "parquet",  # noqa: A002  (Spark's word)
     partition_by: Sequence[str] = (),
+    mode: Mode | None = None,
     options: Options | None = None,
 ) -> Sink:
-    """Append rows to files of a folder; as a stream each row once, whatever happens.
+    """Write rows to files of a folder; as a stream each row once, whatever happens.
 
     Parameters
     ----------
@@ -95,12 +112,20 @@ def files(
         Of the files. CSV files begin with the columns' names.
     partition_by
         Columns by whose values folders are made.
+    mode
+        What happens to files that are there already. None: a stream appends to them, a batch,
+        which would write its rows a second time, ends with an error.
     options
         Further options of Spark's writer.
     """
+    if frame.isStreaming and mode not in (None, "append"):
+        raise DefinitionError(
+            "files", f"mode is {mode!r}, but a stream only appends", todo="Leave mode out."
+        )
     given = {"header": True, **(options or {})} if format == "csv" else dict(options or {})
     where = {"path": os.fspath(path), **given}
-    return Sink(frame, format, where, partition_by=tuple(partition_by))
+    default: Mode = "append" if frame.isStreaming else "error"
+    return Sink(frame, format, where, partition_by=tuple(partition_by), mode=mode or default)
 
 
 def kafka(

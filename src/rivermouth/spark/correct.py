@@ -155,14 +155,15 @@ def affected_windows(records: DataFrame, summary: Summary) -> DataFrame:
 def in_windows(records: DataFrame, summary: Summary, *columns: str) -> DataFrame:
     """These columns of each record, once for each window that it belongs to."""
     assert isinstance(summary.window, Window)
-    window = _window(summary.time, summary.window.size_us, summary.window.every_us)
+    window = _window(summary.time, summary.window, summary.window.every_us)
     found = records.select(*summary.by, window.alias(RECORD), *columns)
     bounds = F.col(RECORD).start.alias(START), F.col(RECORD).end.alias(END)
     return found.select(*summary.by, *bounds, *columns)
 
 
-def _window(time: str, size: int, every: int) -> Column:
-    return F.window(time, f"{size} microseconds", f"{every} microseconds")
+def _window(time: str, window: Window, every: int) -> Column:
+    lengths = (window.size_us, every, window.start_us)
+    return F.window(time, *(f"{length} microseconds" for length in lengths))
 
 
 def _records_of(affected: DataFrame, history: DataFrame, summary: Summary) -> DataFrame:
@@ -172,11 +173,11 @@ def _records_of(affected: DataFrame, history: DataFrame, summary: Summary) -> Da
     window lies in two blocks at most.
     """
     assert isinstance(summary.window, Window)
-    size = summary.window.size_us
+    window = summary.window
     last = F.col(END) - F.expr("INTERVAL '0.000001' SECOND")
     ends = affected.select(*summary.by, F.explode(F.array(START, last)).alias(START))
-    blocks = ends.withColumn(START, _window(START, size, size).start).distinct()
-    records = history.withColumn(START, _window(summary.time, size, size).start)
+    blocks = ends.withColumn(START, _window(START, window, window.size_us).start).distinct()
+    records = history.withColumn(START, _window(summary.time, window, window.size_us).start)
     return semi_join(records, blocks, [*summary.by, START]).drop(START)
 
 
@@ -225,7 +226,8 @@ def _check(
     for name in summary.columns:
         if name not in history.columns:
             raise missing_column(WHERE, name, history.columns, side="the history", by="the summary")
-    for name in (*window_keys(summary), RECORDS, REVISION):
+    aggregates = [name for name, _ in summary.aggregates]
+    for name in (*window_keys(summary), *aggregates, RECORDS, REVISION):
         if name not in results.columns:
             raise ColumnError(
                 WHERE,

@@ -71,7 +71,8 @@ def join_interval(
         "0 seconds")`` are right rows of the five minutes before.
     how
         "inner": pairs. "left": also left rows without a partner, with nulls, once the watermark
-        says that none can come.
+        says that none can come. "semi": left rows alone that have a partner, once each, as soon as
+        it is there. "anti": left rows alone that have none, once the watermark says so.
     columns
         What to bring from the right side: names, or {new name: name there}. None: all but the
         geometry and the key columns that `on` names.
@@ -166,7 +167,8 @@ def join_window(
         belongs to a window, the end does not.
     how
         "inner": pairs. "left": also left rows without a partner in a window, once for each such
-        window, when it closes.
+        window, when it closes. "semi" and "anti": left rows alone, once for each of their windows
+        in which they have a partner, or have none; not with `early`.
     early
         Emit pairs when both rows are there, for all windows that they share. Left rows without a
         partner still wait for their windows to close. Not for ``rm.nearest``.
@@ -193,7 +195,7 @@ def join_window(
         )
     checked = check(
         where, left, right, on=on, time=time,
-        when=Windows(window.size_us, window.every_us, bool(early)), how=how,
+        when=Windows(window.size_us, window.every_us, bool(early), window.start_us), how=how,
         columns=columns, suffixes=suffixes, lateness=lateness, late=late,
         idle_timeout=idle_timeout, bin_us=grid.bin_us if grid else None,
     )  # fmt: skip
@@ -298,13 +300,20 @@ def _skew_folder(checked: Checked, grid: Grid, routing: CellRouting) -> SharedFo
     return shared_folder(checked.frames[0], grid.skew_path, where=checked.where, example=example)
 
 
+def _described(when: Windows) -> Described:
+    parts = (when.size, when.every, when.early)
+    if when.start:
+        return Described("windows_from", (*parts, when.start))
+    return Described("windows", parts)
+
+
 def _identities(
     join: StreamJoin, routing: CellRouting, inputs: tuple[pa.Schema, pa.Schema]
 ) -> tuple[str, str]:
     """What must be the same for state to be understood, and how the first version wrote it."""
     columns = [[f"{field.name} {field.type}" for field in side] for side in inputs]
     times = (
-        Described("windows", (join.when.size, join.when.every, join.when.early))
+        _described(join.when)
         if isinstance(join.when, Windows)
         else Described("interval", (join.when.lower, join.when.upper))
     )

@@ -36,6 +36,7 @@ from rivermouth.spec.windows import Session, Window
 VERSION = 2
 
 _MICROSECOND = dt.timedelta(microseconds=1)
+_SHOWN = 3  # differences in a message
 
 #: tag -> the class and the fields by which the first version's ``repr()`` showed it
 _V1 = {
@@ -85,6 +86,8 @@ def describe(value: Any) -> Any:
             return Described("asof", (left, right))
         case All(keys, search):
             return Described("all", (describe(keys), describe(search)))
+        case Window(size, every, start) if start:
+            return Described("window_from", (size, every, start))
         case Window(size, every):
             return Described("window", (size, every))
         case Session(gap):
@@ -165,8 +168,8 @@ def text_v1(value: Any) -> str:
 
 
 def summary_v1(summary: Summary) -> str:
-    """How the first version's stores showed a summary; it had no sessions."""
-    if isinstance(summary.window, Session):
+    """How the first version's stores showed a summary; it had no sessions and no `start`."""
+    if isinstance(summary.window, Session) or summary.window.start:
         return str(summary)
     made = ", ".join(f"{name}={_shown_v1(each)}" for name, each in summary.aggregates)
     return f"{made} by {list(summary.by)} over {summary.window.size} every {summary.window.every}"
@@ -177,3 +180,39 @@ def _shown_v1(aggregate: Any) -> str:
         return repr(aggregate)
     column = "" if aggregate.column is None else repr(aggregate.column)
     return f"{aggregate.kind}({column}{'' if aggregate.share is None else f', {aggregate.share}'})"
+
+
+def differences(found: str, wanted: str) -> str:
+    """What two identities differ in, for a message: the parts' names, and both values.
+
+    A text that is no identity, as the first version wrote them, is shown whole.
+
+    Examples
+    --------
+    >>> differences(identity(on=Keys((("city", "city"),))), identity(on=Keys((("city", "town"),))))
+    'its keys is "city", here "town"'
+    """
+    try:
+        pairs = _unequal("definition", json.loads(found), json.loads(wanted))
+    except ValueError:
+        return f"it was made for {found}"
+    return "; ".join(
+        f"its {name} is {_shown(old)}, here {_shown(new)}" for name, old, new in pairs[:_SHOWN]
+    ) + (" and more" if len(pairs) > _SHOWN else "")
+
+
+def _unequal(name: str, old: Any, new: Any) -> list[tuple[str, Any, Any]]:
+    """The smallest parts that differ, each with the name that is nearest to it."""
+    if old == new:
+        return []
+    if isinstance(old, dict) and isinstance(new, dict) and old.keys() == new.keys() != {"us"}:
+        return [each for key in old for each in _unequal(key, old[key], new[key])]
+    if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        return [each for pair in zip(old, new, strict=True) for each in _unequal(name, *pair)]
+    return [(name, old, new)]
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, dict) and value.keys() == {"us"}:
+        return str(value["us"] * _MICROSECOND)
+    return json.dumps(value, ensure_ascii=False)

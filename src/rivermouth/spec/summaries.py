@@ -50,7 +50,7 @@ class Summary:
         )
         windows = self._windows
         if isinstance(self.window, Window):
-            windows = f"{self.window.size} every {self.window.every}"
+            windows = f"{self.window.size} every {self.window.every}{self._start}"
         return f"{aggregates} by {list(self.by)} over {windows}"
 
     @property
@@ -58,7 +58,12 @@ class Summary:
         if isinstance(self.window, Session):
             return f"sessions with pauses shorter than {self.window.gap}"
         size, every = self.window.size, self.window.every
-        return f"{size}" if size == every else f"{size}, one every {every}"
+        return (f"{size}" if size == every else f"{size}, one every {every}") + self._start
+
+    @property
+    def _start(self) -> str:
+        start = self.window.start if isinstance(self.window, Window) else None
+        return f" from {start} on" if start else ""
 
 
 def summary(

@@ -14,13 +14,15 @@ _MICROSECOND = dt.timedelta(microseconds=1)
 
 @dataclass(frozen=True)
 class Window:
-    """Windows [k * every, k * every + size) for all whole k, counted from 1970 in UTC.
+    """Windows of which one starts at each `start` + k * `every` for whole k, from 1970 in UTC.
 
     A window contains its start and not its end. Times before 1970 have windows with negative k.
+    `start` is the first of these times that is not before 1970.
     """
 
     size: dt.timedelta
     every: dt.timedelta
+    start: dt.timedelta = dt.timedelta(0)
 
     def __post_init__(self) -> None:
         for name, length in (("size", self.size), ("every", self.every)):
@@ -35,6 +37,7 @@ class Window:
                 there="times between two windows would belong to none",
                 todo="Make every= at most as long as the window, or filter those times out.",
             )
+        object.__setattr__(self, "start", self.start % self.every)
 
     @property
     def size_us(self) -> int:
@@ -45,6 +48,11 @@ class Window:
     def every_us(self) -> int:
         """The time from one window's start to the next's, in microseconds."""
         return self.every // _MICROSECOND
+
+    @property
+    def start_us(self) -> int:
+        """Where windows start, in microseconds since 1970: here, and at multiples of `every`."""
+        return self.start // _MICROSECOND
 
     @property
     def pane_us(self) -> int:
@@ -64,7 +72,9 @@ class Session:
     def __post_init__(self) -> None:
         if self.gap < _MICROSECOND:
             raise DefinitionError(
-                "session", f"gap is {self.gap}", todo="Make it a microsecond or longer."
+                "session",
+                f"gap is {self.gap.total_seconds():g} seconds",
+                todo="Make it a microsecond or longer.",
             )
 
     @property
@@ -88,20 +98,31 @@ def session(gap: Duration) -> Session:
     return Session(dt.timedelta(microseconds=microseconds(gap, where="session")))
 
 
-def tumbling(size: Duration) -> Window:
+def tumbling(size: Duration, *, start: Duration = "0 seconds") -> Window:
     """Windows that follow one another: each time belongs to one.
+
+    They are counted from 1970 in UTC: windows of an hour start at the full hour, those of a day at
+    midnight in UTC. `start` moves them: ``tumbling("1 day", start="16 hours")`` are the days of
+    Beijing, ``tumbling("1 hour", start="-15 minutes")`` begin at a quarter to.
 
     Examples
     --------
-    >>> tumbling("10 minutes")
-    Window(size=datetime.timedelta(seconds=600), every=datetime.timedelta(seconds=600))
+    >>> tumbling("1 hour", start="-15 minutes")
+    Window(size=datetime.timedelta(seconds=3600), every=datetime.timedelta(seconds=3600),
+           start=datetime.timedelta(seconds=2700))
     """
     length = dt.timedelta(microseconds=microseconds(size, where="tumbling"))
-    return Window(length, length)
+    return Window(length, length, _start(start, "tumbling(start=)"))
 
 
-def sliding(size: Duration, *, every: Duration) -> Window:
+def _start(start: Duration, where: str) -> dt.timedelta:
+    return dt.timedelta(microseconds=microseconds(start, where=where))
+
+
+def sliding(size: Duration, *, every: Duration, start: Duration = "0 seconds") -> Window:
     """Windows of `size` of which one starts at each multiple of `every`: they overlap.
+
+    `start` moves them, as in `tumbling`.
 
     Examples
     --------
@@ -114,4 +135,5 @@ def sliding(size: Duration, *, every: Duration) -> Window:
     return Window(
         dt.timedelta(microseconds=microseconds(size, where="sliding")),
         dt.timedelta(microseconds=microseconds(every, where="sliding(every=)")),
+        _start(start, "sliding(start=)"),
     )

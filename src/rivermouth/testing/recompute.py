@@ -69,9 +69,9 @@ def _sessions(key: Key, timed: Sequence[tuple[int, Row]], summary: Summary) -> d
 def starts(time: int, summary: Summary) -> list[int]:
     """Where the windows that hold a time start."""
     assert isinstance(summary.window, Window)
-    every, size = summary.window.every_us, summary.window.size_us
-    last = time // every
-    possible = range((last - size // every) * every, last * every + 1, every)
+    every, size, zero = summary.window.every_us, summary.window.size_us, summary.window.start_us
+    last = (time - zero) // every
+    possible = [zero + k * every for k in range(last - size // every, last + 1)]
     return [start for start in possible if start + size > time]
 
 

@@ -14,7 +14,7 @@ from rivermouth.spec.durations import Duration, microseconds
 from rivermouth.spec.windows import Window
 from rivermouth.testing.oracle import Row, matches
 
-How = Literal["inner", "left"]
+How = Literal["inner", "left", "semi", "anti"]
 _US = dt.timedelta(microseconds=1)
 
 
@@ -26,7 +26,7 @@ def join_interval(
     time: str | tuple[str, str],
     between: tuple[Duration, Duration],
     how: How = "inner",
-    columns: Sequence[str] | Mapping[str, str],
+    columns: Sequence[str] | Mapping[str, str] = (),
 ) -> list[Row]:
     """The rows that ``rivermouth.join_interval`` must give, in no particular order.
 
@@ -63,7 +63,7 @@ def join_window(
     time: str | tuple[str, str],
     window: Window,
     how: How = "inner",
-    columns: Sequence[str] | Mapping[str, str],
+    columns: Sequence[str] | Mapping[str, str] = (),
 ) -> list[Row]:
     """The rows that ``rivermouth.join_window`` must give, in no particular order."""
     ours, theirs = (time, time) if isinstance(time, str) else time
@@ -81,7 +81,7 @@ def join_window(
 
 def _starts(time: dt.datetime, window: Window) -> list[dt.datetime]:
     """The starts of all windows that contain `time`, newest first."""
-    zero = dt.datetime(1970, 1, 1, tzinfo=time.tzinfo)
+    zero = dt.datetime(1970, 1, 1, tzinfo=time.tzinfo) + window.start
     start = zero + (time - zero) // window.every * window.every
     starts = []
     while time < start + window.size:
@@ -115,6 +115,8 @@ def _joined(
 ) -> list[Row]:
     brought = columns if isinstance(columns, Mapping) else {name: name for name in columns}
     found: Sequence[tuple[Row, float | None]] = matches(row, there, on)
+    if how in ("semi", "anti"):
+        return [{**row, **bounds}] if bool(found) == (how == "semi") else []
     if how == "left" and not found:
         found = [({}, None)]
     spatial = split(on).spatial

@@ -27,6 +27,7 @@ WINDOWS = [
     rm.tumbling("4 seconds"),
     rm.sliding("6 seconds", every="2 seconds"),
     rm.sliding("5 seconds", every="3 seconds"),  # panes of a second, shorter than both
+    rm.sliding("5 seconds", every="3 seconds", start="1234 milliseconds"),
 ]
 SLACKS = [
     rm.fixed("0 seconds"),

@@ -22,15 +22,16 @@ def layouts(draw):
     """Windows of any length that start at least once in that time; lengths that divide and not."""
     size = draw(st.integers(1, 5000))
     every = draw(st.integers(1, size))
-    window = rm.sliding(f"{size} seconds", every=f"{every} seconds")
-    return WindowLayout(window.size_us, window.every_us, window.pane_us)
+    start = draw(st.integers(-5000, 5000))
+    window = rm.sliding(f"{size} seconds", every=f"{every} seconds", start=f"{start} seconds")
+    return WindowLayout(window.size_us, window.every_us, window.pane_us, window.start_us)
 
 
 @FAST
 @given(layouts(), st.integers(-(10**9), 10**9))
 def test_the_windows_of_a_record_start_in_its_slot_or_in_the_one_before(grid, second):
     slots, time = Slots.of(grid), second * SECOND
-    pane = time // grid.pane
+    pane = grid.panes(time)
     slot = slots.of_time(time)
     assert slots.of_pane(pane) == slot
     holds = range(grid.first_window(pane), grid.last_window(pane) + 1)
@@ -44,7 +45,7 @@ def test_the_windows_of_a_record_start_in_its_slot_or_in_the_one_before(grid, se
 @given(layouts(), st.integers(-(10**4), 10**4))
 def test_a_window_is_in_the_slot_in_which_it_starts(grid, window):
     slots = Slots.of(grid)
-    slot = slots.of_time(window * grid.every)
+    slot = slots.of_time(grid.starts(window))
     first, last = slots.windows(slot)
     assert first <= window <= last
     begin, end = grid.pane_range(window, window)

@@ -59,6 +59,7 @@ WINDOWS = [
     rm.tumbling("4 seconds"),
     rm.sliding("6 seconds", every="2 seconds"),
     rm.sliding("5 seconds", every="3 seconds"),
+    rm.sliding("5 seconds", every="3 seconds", start="-1234 milliseconds"),
 ]
 
 
@@ -100,7 +101,7 @@ def slow(window, tables, value, eps):
         newest = max(newest, int(times.max()))
     found = {}
     for number in range(-10, 30):
-        begin = number * window.every_us
+        begin = number * window.every_us + window.start_us
         end = begin + window.size_us
         inside = [(clock, v) for t, clock, v in records if begin <= t < end]
         if not inside:

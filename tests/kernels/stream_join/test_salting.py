@@ -80,6 +80,7 @@ def test_a_skewed_cell_is_salted_as_long_as_it_is_skewed():
         windows(rm.tumbling("5 seconds")),
         windows(rm.sliding("6 seconds", every="2 seconds")),
         windows(rm.sliding("5 seconds", every="3 seconds")),
+        windows(rm.sliding("5 seconds", every="3 seconds", start="1 second")),
     ],
     ids=str,
 )

@@ -11,7 +11,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 import rivermouth as rm
-from rivermouth.errors import StateError
+from rivermouth.errors import DefinitionError, StateError
 
 pytestmark = pytest.mark.spark
 
@@ -134,6 +134,7 @@ def test_exact_ends_exact_and_can_be_resumed(spark, events, truth, tmp_path):
     made = running.corrections()
     assert made[-1].final
     assert sum(one.rows for one in made) > 0
+    assert all(0 < one.seconds < 600 for one in made)
     assert rm.metrics(running)["corrections"] == {
         "count": len(made), "results": sum(one.rows for one in made), "at": made[-1].at,
     }  # fmt: skip
@@ -288,8 +289,17 @@ def test_a_store_of_another_summary_is_an_error(spark, events, tmp_path):
     stream = rm.testing.replay(events)
     other = rm.summary(by="road", time="at", window=rm.tumbling("1 second"), many=rm.count())
     rm.exact(stream, other, store=tmp_path).store.claim(other, stream.schema)
-    with pytest.raises(StateError, match=r"another aggregation; it was made for .*\"many\""):
-        job(stream, tmp_path).start(availableNow=True)
+    mine = job(stream, tmp_path)
+    asked = (mine.results, mine.changelog, mine.promise, mine.records, mine.rejected)
+    for ask in (lambda: mine.start(availableNow=True), *asked):
+        with pytest.raises(StateError, match=r"another aggregation; its .* is .*, here "):
+            ask()
+
+
+def test_a_store_that_is_a_file_is_an_error(spark, events, tmp_path):
+    (tmp_path / "store").touch()
+    with pytest.raises(DefinitionError, match=r"store='.*/store' is a file"):
+        job(rm.testing.replay(events), tmp_path / "store")
 
 
 def test_the_sinks_offset_of_the_first_version_is_read(spark, events, tmp_path):

@@ -14,7 +14,7 @@ from tests.support.killing import KILLS, kill_and_finish
 
 import rivermouth as rm
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark]
 
 FILES, ROWS = 5 * KILLS + 4, 30
 BEGIN = dt.datetime(2026, 11, 16, tzinfo=dt.UTC)

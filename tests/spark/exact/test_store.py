@@ -39,6 +39,7 @@ WINDOWS = [
     rm.tumbling("4 minutes"),
     rm.sliding("6 minutes", every="2 minutes"),
     rm.sliding("5 minutes", every="3 minutes"),
+    rm.sliding("5 minutes", every="3 minutes", start="70 seconds"),
 ]
 ROWS = st.lists(
     st.tuples(
@@ -90,7 +91,7 @@ class Run:
         written = work(_slot_batches(snapshot.to_correct(self.slots, final=final)))
         self.store.commit_correction(
             pa.Table.from_batches(list(written), WRITTEN),
-            number=snapshot.number + 1, upto=snapshot.upto, final=final,
+            number=snapshot.number + 1, upto=snapshot.upto, final=final, seconds=0.0,
         )  # fmt: skip
 
     def compact(self, *, killed=False):

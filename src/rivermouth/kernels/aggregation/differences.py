@@ -102,7 +102,7 @@ def _keys_of_results(plan: AggPlan, results: pa.Table) -> pa.Table:
 
 def window_of(grid: WindowLayout, start: pa.ChunkedArray) -> Ints:
     """The number of each window, by its start."""
-    return micros(start) // grid.every
+    return np.asarray(grid.starting(micros(start)))
 
 
 def micros(times: pa.ChunkedArray) -> Ints:
@@ -130,11 +130,11 @@ def _united(columns: list[pa.ChunkedArray], dtype: pa.DataType) -> pa.ChunkedArr
 
 
 def _rows(plan: AggPlan, truth: WindowResults, revision: Ints) -> pa.Table:
-    start, count = truth.windows.window * plan.grid.every, len(truth)
+    window, count = truth.windows.window, len(truth)
     columns = {
         **dict(zip(plan.summary.by, truth.groups.values(), strict=True)),
-        names.START: pa.array(start),
-        names.END: pa.array(start + plan.grid.size),
+        names.START: pa.array(plan.grid.starts(window)),
+        names.END: pa.array(plan.grid.ends(window)),
         **truth.values,
         names.RECORDS: pa.array(truth.records),
         names.COVERAGE: pa.array(np.ones(count)),

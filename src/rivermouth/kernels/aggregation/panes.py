@@ -20,15 +20,28 @@ _MOST = 1 << 62
 
 @dataclass(frozen=True)
 class WindowLayout:
-    """Lengths in microseconds. Window k is [k * every, k * every + size)."""
+    """Lengths in microseconds. Window k is [start + k * every, start + k * every + size)."""
 
     size: int
     every: int
     pane: int
+    start: int = 0
 
-    def panes(self, times: Ints) -> Ints:
+    def panes(self, times: Any) -> Any:
         """The pane of each time."""
-        return times // self.pane
+        return (times - self.start) // self.pane
+
+    def starts(self, windows: Any) -> Any:
+        """When each window starts."""
+        return windows * self.every + self.start
+
+    def ends(self, windows: Any) -> Any:
+        """When each window ends."""
+        return self.starts(windows) + self.size
+
+    def starting(self, times: Any) -> Any:
+        """The window that starts at each time."""
+        return (times - self.start) // self.every
 
     def first_window(self, pane: Any) -> Any:
         """The first window that holds each pane."""
@@ -40,7 +53,7 @@ class WindowLayout:
 
     def last_ended(self, time: int) -> int:
         """The last window that ends at or before `time`."""
-        return (time - self.size) // self.every
+        return (time - self.start - self.size) // self.every
 
     def pane_range(self, first: Any, last: Any) -> tuple[Any, Any]:
         """The first pane of the windows from `first` to `last`, and the first pane behind them."""

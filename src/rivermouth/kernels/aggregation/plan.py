@@ -58,7 +58,7 @@ class AggPlan:
         """The windows."""
         window = self.summary.window
         assert isinstance(window, Window)
-        return WindowLayout(window.size_us, window.every_us, window.pane_us)
+        return WindowLayout(window.size_us, window.every_us, window.pane_us, window.start_us)
 
     @cached_property
     def lowerings(self) -> dict[str, Lowering]:

@@ -184,7 +184,7 @@ class AggregateProcessor:
         last = grid.last_ended(newest - k)
         timeout = self._idle_timeout
         if arrivals.last or (timeout is not None and arrivals.now - progress.heard >= timeout):
-            last = grid.last_window(newest // grid.pane)  # nothing more is waited for
+            last = grid.last_window(grid.panes(newest))  # nothing more is waited for
         if progress.closed is not None and last <= progress.closed:
             return
         first, lowest = progress.closed, state.partials.lowest()
@@ -200,8 +200,8 @@ class AggregateProcessor:
         coverage = state.controller.delays.coverage(k, grid.size)
         if arrivals.last:
             k, coverage = 0, 1.0
-        start, count = results.windows.window * grid.every, len(results)
-        end = start + grid.size
+        start, end = grid.starts(results.windows.window), grid.ends(results.windows.window)
+        count = len(results)
         self._counts.update(rows_out=count, latency_us=int(np.maximum(newest - end, 0).sum()))
         yield self._table(
             {

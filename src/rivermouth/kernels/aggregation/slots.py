@@ -23,7 +23,7 @@ _SHORTEST = 600_000_000  # microseconds: short windows share a slot, or there wo
 
 @dataclass(frozen=True)
 class Slots:
-    """Slot k is [k * length, (k + 1) * length); lengths in microseconds.
+    """Slot k is [k * length, (k + 1) * length) from the windows' start on, in microseconds.
 
     Examples
     --------
@@ -45,7 +45,7 @@ class Slots:
 
     def of_time(self, micros: Any) -> Any:
         """The slot of each time."""
-        return micros // self.length
+        return (micros - self.grid.start) // self.length
 
     def of_pane(self, pane: Any) -> Any:
         """The slot of each pane."""

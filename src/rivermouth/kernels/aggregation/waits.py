@@ -82,7 +82,7 @@ def with_clock(grid: WindowLayout, partials: pa.Table, newest: int) -> pa.Table:
 
     What came before its pane's end was in time for any wait.
     """
-    in_time = (partials.column(PANE).to_numpy() + 1) * grid.pane - 1
+    in_time = grid.start + (partials.column(PANE).to_numpy() + 1) * grid.pane - 1
     return partials.append_column(CLOCK, pa.array(np.maximum(newest, in_time)))
 
 
@@ -136,7 +136,7 @@ def came_after_all(plan: AggPlan, partials: pa.Table, settled: int, newest: int)
     window = first[of] + np.arange(len(of)) - np.repeat(np.cumsum(count) - count, count)
     chosen = window % stride(grid) == 0
     of, window = of[chosen], window[chosen]
-    wait = np.maximum(newest - (window * grid.every + grid.size) + 1, 0)
+    wait = np.maximum(newest - grid.ends(window) + 1, 0)
     records = partials.column(_COUNT.name).to_numpy()[of]
     columns = (window, _hashes(plan, partials)[of], wait, np.full(len(of), np.nan), records)
     return pa.table([pa.array(column, from_pandas=True) for column in columns], _SCHEMA)
@@ -179,7 +179,7 @@ def _needed_waits(plan: AggPlan, slack: Quality, arrived: pa.Table, windows: Win
     of = np.repeat(np.arange(len(count)), count)
     high = np.cumsum(count)
     row = np.arange(len(of)) + np.repeat(windows.low - (high - count), count)
-    end = (windows.window * plan.grid.every + plan.grid.size)[of]
+    end = plan.grid.ends(windows.window)[of]
     wait = np.maximum(arrived.column(CLOCK).to_numpy()[row] - end + 1, 0)
     order = np.lexsort((wait, of))
     of, wait, taken = of[order], wait[order], arrived.take(pa.array(row[order]))

@@ -62,10 +62,10 @@ class OutputBuffer:
             columns[SIDES[1]] = encoded(rows, ri)
         yield pa.table(columns)
 
-    def left_unmatched(
+    def left_rows(
         self, left: RowBlock, li: Ints, *, starts: Ints | None = None
     ) -> Iterator[pa.Table]:
-        """Left rows without a partner."""
+        """Left rows alone."""
         yield from self._add(_taken(left, li) | self._added(len(li), starts), len(li))
 
     def rejected(

@@ -1,4 +1,4 @@
-"""What a bucket emits in a micro-batch: pairs, nearest rows, and left rows without a partner."""
+"""What a bucket emits in a micro-batch: pairs, nearest rows, and left rows with or without one."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ from rivermouth.kernels.stream_join.times import BEGIN, END, Interval, TimeBound
 from rivermouth.spec.conditions import Nearest
 
 _IN_WINDOWS = 1 << 22  # rows times windows that are processed together
+#: rows, and for each the start of one of its windows
+RowWindows = tuple[Ints, Ints]
 #: the new rows of either side
 NewRows = tuple[RowBlock | None, RowBlock | None]
 
@@ -63,9 +65,9 @@ class PairEmitter:
         if not join.waits:
             yield from self._new_pairs(new)
         if isinstance(join.when, Windows):
-            if join.waits or join.how == "left":
+            if join.waits or join.emits_unmatched:
                 yield from self._closed_windows(join.when, new, previous, watermark)
-        elif join.how == "left":
+        elif join.emits_unmatched:
             first, last = previous - join.when.wait, watermark - join.when.wait - 1
             for left in self._blocks(LEFT, new, first, last):
                 closed = (left.times >= first) & (left.times <= last)
@@ -88,7 +90,11 @@ class PairEmitter:
         self, left: RowBlock, rows: Ints, starts: Ints | None
     ) -> Iterator[pa.Table]:
         self.counts["left_unmatched"] += len(rows)
-        yield from self.out.left_unmatched(left, rows, starts=starts)
+        yield from self.out.left_rows(left, rows, starts=starts)
+
+    def _left_matched(self, left: RowBlock, rows: Ints, starts: Ints | None) -> Iterator[pa.Table]:
+        self.counts["left_matched"] += len(rows)
+        yield from self.out.left_rows(left, rows, starts=starts)
 
     # -- as soon as both rows are there
 
@@ -111,7 +117,11 @@ class PairEmitter:
         self, left: RowBlock, li: Ints, right: RowBlock, ri: Ints, tested: int
     ) -> Iterator[pa.Table]:
         li, ri = self._owned(left, li, right, ri, tested)
+        if self.join.how == "semi":
+            yield from self._left_matched(left, np.unique(li[~left.matched[li]]), None)
         left.mark_matched(li)
+        if not self.join.emits_pairs:
+            return
         starts = None
         if isinstance(self.join.when, Windows):
             pair, starts = self.join.when.shared(left.times[li], right.times[ri])
@@ -147,20 +157,24 @@ class PairEmitter:
     ) -> Iterator[pa.Table]:
         first, last = when.closing_times(previous, watermark)
         bounds = when.left_bounds._replace(first=first, last=last)
-        unmatched = UnmatchedLeft(when, left.times) if self.join.how == "left" else None
+        partners = LeftPartners(when, left.times) if self.join.how != "inner" else None
         for right in self._blocks(RIGHT, new, first, last):
             for li, ri, tested in pairs(left, right, bounds):
                 li, ri = self._owned(left, li, right, ri, tested)
                 pair, starts = when.shared(left.times[li], right.times[ri])
                 closes = when.closes(starts, previous, watermark)
                 pair, starts = pair[closes], starts[closes]
-                if unmatched is not None:
-                    unmatched.remove(li[pair], starts)
-                if self.join.waits:
+                if partners is not None:
+                    partners.add(li[pair], starts)
+                if self.join.waits and self.join.emits_pairs:
                     self.counts["pairs"] += len(pair)
                     yield from self.out.pairs(left, li[pair], right, ri[pair], starts=starts)
-        if unmatched is not None:
-            yield from self._left_unmatched(left, *unmatched.closing(previous, watermark))
+        if partners is not None:
+            matched, unmatched = partners.closing(previous, watermark)
+            if self.join.how == "semi":
+                yield from self._left_matched(left, *matched)
+            else:
+                yield from self._left_unmatched(left, *unmatched)
 
     def _closed_nearest(self, previous: int, watermark: int) -> Iterator[pa.Table]:
         """The nearest rows of left rows whose interval or window has closed."""
@@ -182,7 +196,10 @@ class PairEmitter:
                 left = block.between(first, last)
                 if len(left):
                     found = yield from self._nearest(left, bounds, start)
-                    if self.join.how == "left":
+                    if self.join.how == "semi":
+                        rows = np.flatnonzero(found)
+                        yield from self._left_matched(left, rows, _repeated(start, len(rows)))
+                    elif self.join.emits_unmatched:
                         rows = np.flatnonzero(~found)
                         yield from self._left_unmatched(left, rows, _repeated(start, len(rows)))
 
@@ -205,6 +222,8 @@ class PairEmitter:
         keep, _ = nearest_of(li, order, distance, spatial.k, spatial.limit)
         found[li[keep]] = True
         self.counts["candidates"] += len(li)
+        if not self.join.emits_pairs:
+            return found
         self.counts["pairs"] += len(keep)
         block = np.searchsorted(offset, order[keep], side="right") - 1
         for number, right in enumerate(rights):
@@ -216,8 +235,8 @@ class PairEmitter:
         return found
 
 
-class UnmatchedLeft:
-    """Which left rows have no partner in which of their windows.
+class LeftPartners:
+    """Which left rows have a partner in which of their windows.
 
     Parameters
     ----------
@@ -227,19 +246,20 @@ class UnmatchedLeft:
 
     def __init__(self, when: Windows, times: Ints) -> None:
         self._when, self._times = when, times
-        self._oldest = (times - when.size) // when.every + 1
+        self._oldest = when.oldest(times)
         self._matched = np.zeros((len(times), when.overlap), dtype=bool)
 
-    def remove(self, rows: Ints, starts: Ints) -> None:
+    def add(self, rows: Ints, starts: Ints) -> None:
         """Note that these rows have a partner in these of their windows."""
-        self._matched[rows, starts // self._when.every - self._oldest[rows]] = True
+        self._matched[rows, self._when.number(starts) - self._oldest[rows]] = True
 
-    def closing(self, previous: int, watermark: int) -> tuple[Ints, Ints]:
-        """Rows and starts of the unmatched windows that end in (previous, watermark]."""
+    def closing(self, previous: int, watermark: int) -> tuple[RowWindows, RowWindows]:
+        """The windows that end in (previous, watermark]: with a partner, and without one."""
         rows, starts = self._when.shared(self._times, self._times)
-        unmatched = ~self._matched[rows, starts // self._when.every - self._oldest[rows]]
-        unmatched &= self._when.closes(starts, previous, watermark)
-        return rows[unmatched], starts[unmatched]
+        closes = self._when.closes(starts, previous, watermark)
+        rows, starts = rows[closes], starts[closes]
+        matched = self._matched[rows, self._when.number(starts) - self._oldest[rows]]
+        return (rows[matched], starts[matched]), (rows[~matched], starts[~matched])
 
 
 def _repeated(start: int | None, count: int) -> Ints | None:

@@ -165,7 +165,7 @@ class StreamJoinProcessor:
         if isinstance(self._join.when, Windows):
             rows, starts = self._join.when.shared(left.times, left.times)
         self._counts["left_unmatched"] += len(rows)
-        yield from self._out.left_unmatched(left, rows, starts=starts)
+        yield from self._out.left_rows(left, rows, starts=starts)
 
     # -- skewed cells
 

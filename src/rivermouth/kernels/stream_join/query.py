@@ -39,7 +39,8 @@ class StreamJoin:
     when
         Which times may be joined: an interval, or windows.
     how
-        "inner" or "left".
+        "inner": pairs; "left": also left rows without a partner; "semi", "anti": left rows that
+        have one, or have none.
     columns
         What is brought from the right side: (name in the result, name there).
     output
@@ -61,7 +62,7 @@ class StreamJoin:
     spatial: Spatial | None
     time: tuple[str, str]
     when: Interval | Windows
-    how: Literal["inner", "left"]
+    how: Literal["inner", "left", "semi", "anti"]
     columns: tuple[tuple[str, str], ...]
     output: pa.Schema
     lateness: tuple[int, int]
@@ -98,9 +99,19 @@ class StreamJoin:
         return self.when.retention(self.waits)
 
     @property
+    def emits_pairs(self) -> bool:
+        """Whether pairs are part of the result."""
+        return self.how in ("inner", "left")
+
+    @property
+    def emits_unmatched(self) -> bool:
+        """Whether left rows without a partner are part of the result."""
+        return self.how in ("left", "anti")
+
+    @property
     def tracks_matched(self) -> bool:
         """Whether the state must hold which left rows have been matched."""
-        return self.how == "left" and isinstance(self.when, Interval) and not self.waits
+        return self.how != "inner" and isinstance(self.when, Interval) and not self.waits
 
     def bounds(self, probe: int) -> TimeBounds:
         """The times of the other side's rows that a row of side `probe` may be joined with."""

@@ -80,7 +80,7 @@ def plan_routing(
     spatial = join.spatial
     limit = spatial.limit if isinstance(spatial, (DWithin, Nearest)) else None
     on_sphere = isinstance(spatial, (DWithin, Nearest)) and spatial.metric == "sphere"
-    left_is_home = join.how == "left" or join.is_nearest
+    left_is_home = join.how != "inner" or join.is_nearest
     points = [isinstance(side.geometry, Point) or on_sphere for side in join.sides]
     unbounded = spatial is None or (isinstance(spatial, Nearest) and limit is None)
     if unbounded or (left_is_home and not points[LEFT]):
@@ -162,7 +162,7 @@ class StreamJoinRouter:
         self._join, self._side, self._routing, self._max_future = join, side, routing, max_future
         self._schema, self._schedule = schema, schedule
         self._bounds, self._home_rows = replica_bounds(join, routing), 0
-        self._keeps_unmatchable = side == LEFT and join.how == "left"
+        self._keeps_unmatchable = side == LEFT and join.emits_unmatched
 
     def route(self, batch: pa.RecordBatch, now: int) -> Routed:
         """The rows with their buckets, and those that are rejected."""

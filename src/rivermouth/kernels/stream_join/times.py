@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -81,7 +81,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Windows:
-    """Both times lie in one window [k * every, k * every + size), k whole.
+    """Both times lie in one window [start + k * every, start + k * every + size), k whole.
 
     Parameters
     ----------
@@ -89,11 +89,14 @@ class Windows:
         The windows' length, and the time from one's start to the next's.
     early
         Whether pairs are emitted when both rows are there, not when their window closes.
+    start
+        When one of them starts.
     """
 
     size: int
     every: int
     early: bool = False
+    start: int = 0
 
     @property
     def left_bounds(self) -> TimeBounds:
@@ -124,11 +127,20 @@ class Windows:
         >>> Windows(10, 5).shared(np.array([7, 7, 4]), np.array([8, 12, 11]))
         (array([0, 0, 1]), array([0, 5, 5]))
         """
-        first = (np.maximum(one, other) - self.size) // self.every + 1
-        count = np.maximum(np.minimum(one, other) // self.every - first + 1, 0)
+        first = self.oldest(np.maximum(one, other))
+        count = np.maximum(self.number(np.minimum(one, other)) - first + 1, 0)
         pair = np.repeat(np.arange(len(one)), count)
         begin = np.cumsum(count) - count
-        return pair, (first[pair] + np.arange(len(pair)) - begin[pair]) * self.every
+        window = first[pair] + np.arange(len(pair)) - begin[pair]
+        return pair, window * self.every + self.start
+
+    def number(self, times: Any) -> Any:
+        """The number of the newest window that contains each time."""
+        return (times - self.start) // self.every
+
+    def oldest(self, times: Any) -> Any:
+        """The number of the oldest window that contains each time."""
+        return self.number(times - self.size) + 1
 
     def starts(self, first: int, last: int) -> range:
         """The starts of the windows that contain a time in [first, last].
@@ -138,8 +150,8 @@ class Windows:
         >>> list(Windows(10, 5).starts(4, 5))
         [-5, 0, 5]
         """
-        oldest, newest = (first - self.size) // self.every + 1, last // self.every
-        return range(oldest * self.every, newest * self.every + 1, self.every)
+        begin = self.oldest(first) * self.every + self.start
+        return range(begin, last + 1, self.every)
 
     def closing_times(self, previous: int, watermark: int) -> tuple[int, int]:
         """The first and last time in windows that end in (previous, watermark]."""
@@ -152,8 +164,8 @@ class Windows:
 
     def any_closes(self, first: int, last: int, previous: int, watermark: int) -> bool:
         """Whether a window with a time in [first, last] closes at this watermark."""
-        oldest = max(first - self.size, previous - self.size) // self.every + 1
-        return oldest <= min(last, watermark - self.size) // self.every
+        oldest = self.oldest(max(first, previous))
+        return bool(oldest <= self.number(min(last, watermark - self.size)))
 
     def closes(self, starts: Ints, previous: int, watermark: int) -> npt.NDArray[np.bool_]:
         """Which windows end in (previous, watermark]."""

@@ -48,6 +48,7 @@ from rivermouth.spark.runtime.freeze_gc import freeze_gc
 from rivermouth.spark.runtime.session import ROCKSDB
 from rivermouth.spark.runtime.versions import GroupWork, apply_in_arrow
 from rivermouth.spec.durations import Duration, microseconds
+from rivermouth.spec.identity import differences
 from rivermouth.tables.worker_cache import WorkerCache
 
 #: raised when the header of a bucket's state changes its form
@@ -310,8 +311,10 @@ def _checked_token(store: MutableMapping[str, bytes], operator: Operator) -> str
         if found[what] != wanted:
             raise StateError(
                 operator.name,
-                f"the checkpoint's state is not this query's: its {what} is {found[what]!r}",
-                there=f"this query's is {wanted!r}",
+                "the checkpoint's state is not this query's",
+                there=differences(found[what], wanted)
+                if what == "identity"
+                else f"its {what} is {found[what]!r}, here {wanted!r}",
                 todo=f"Give buckets={found[what]} to keep this checkpoint."
                 if what == "buckets"
                 else "Start with a new checkpoint folder.",

@@ -76,9 +76,12 @@ class Corrector(threading.Thread):
 
     def _correct(self, snapshot: Snapshot, *, final: bool) -> None:
         assert snapshot.upto is not None
+        began = time.monotonic()
         written = self._results_of(snapshot).corrected(final=final)
-        number = snapshot.number + 1
-        self._store.commit_correction(written, number=number, upto=snapshot.upto, final=final)
+        self._store.commit_correction(
+            written, number=snapshot.number + 1, upto=snapshot.upto, final=final,
+            seconds=time.monotonic() - began,
+        )  # fmt: skip
 
     def _emit(self) -> None:
         """Give the sink the changes since the last time, at least once."""

@@ -95,7 +95,9 @@ class Exact:
 
     def _results(self, snapshot: Snapshot | None = None) -> Results:
         """The store at a moment, or as of now."""
-        snapshot = self.store.snapshot() if snapshot is None else snapshot
+        if snapshot is None:  # of a running query it was claimed when that started
+            self.store.check(self.summary, self.events.schema)
+            snapshot = self.store.snapshot()
         history = self.history() if callable(self.history) else self.history
         return Results(self.events.sparkSession, self.store, self.schemas, snapshot, history)
 
@@ -173,7 +175,7 @@ class Running:
         return self.query.isActive or not (self._corrector.finished or failed)
 
     def corrections(self) -> list[Correction]:
-        """The corrections so far, each with its ``rows`` and the time ``at`` which it was made.
+        """The corrections so far: ``rows``, ``seconds`` and time ``at`` which each was made.
 
         Reads small files of the store; no Spark job runs.
         """
@@ -265,7 +267,7 @@ def exact(
     sink
         Where the results go besides: a table of ``rm.tables.postgres``, which is created if it does
         not exist and upserted by key; or a function of a frame of changes (see ``changelog``),
-        which may get the newest changes twice after a crash.
+        which may get the newest changes again after a restart.
     max_future, idle_timeout, buckets
         As in `aggregate`.
 
@@ -288,6 +290,8 @@ def exact(
         partials=history is None and has_partials(summary),
     )  # fmt: skip
     path, schemas = Location.of(store), _schemas(log.schema, events.schema, summary)
+    if not path.is_uri and os.path.isfile(path):
+        raise DefinitionError(WHERE, f"store={path!r} is a file", todo="Name a folder.")
     record = {field.name: field.type for field in schemas.arrow_record}
     written = log.mapInArrow(log_writer(path, schemas.plan, record), WRITTEN_DDL)
     if history is None:

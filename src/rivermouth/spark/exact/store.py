@@ -28,7 +28,7 @@ from rivermouth.errors import StateError
 from rivermouth.kernels.aggregation.processor import LATE, PARTIALS, ROW
 from rivermouth.kernels.aggregation.slots import Slots
 from rivermouth.spark.exact.pieces import Commit, Files, Piece, by_slot, slot_name
-from rivermouth.spec.identity import identity, summary_v1
+from rivermouth.spec.identity import differences, identity, summary_v1
 from rivermouth.spec.locations import Location
 from rivermouth.spec.summaries import Summary
 
@@ -55,6 +55,8 @@ class Correction:
         Whether it covered all windows, not only those of late records.
     at
         When it was written, in seconds since 1970.
+    seconds
+        How long it took; None: it was made by a version that did not keep it.
     """
 
     number: int
@@ -62,6 +64,7 @@ class Correction:
     rows: int
     final: bool
     at: float
+    seconds: float | None = None
 
 
 @dataclass(frozen=True)
@@ -184,21 +187,11 @@ class Store:
         Returns whether an earlier version wrote it: it is to be converted, and `define` then says
         that it is.
         """
-        wanted = self._definition(summary, events)
-        v1 = {"format": 1, "meaning": f"{summary_v1(summary)} of {events.simpleString()}"}
-        v2 = {**wanted, "format": 2}
-        found = self.files.json("definition.json")
-        if found is None:
+        version = self.check(summary, events)
+        if version is None:
             self.define(summary, events)
-        elif found in (v1, v2):
+        elif version < FORMAT:
             return True
-        elif found != wanted:
-            raise StateError(
-                WHERE,
-                f"the store {self.path!r} belongs to another aggregation",
-                there=f"it was made for {found.get('identity') or found.get('meaning')}",
-                todo="Give another store=, or the summary and events that it was made for.",
-            )
         elif self._has_batches and not self.files.exists("checkpoint/offsets"):
             raise StateError(
                 WHERE,
@@ -207,6 +200,28 @@ class Store:
                 todo="Restore that folder, or give another store=.",
             )
         return False
+
+    def check(self, summary: Summary, events: t.StructType) -> int | None:
+        """Find that nothing else than `summary` over such events is kept here.
+
+        Returns the version of its format, None of a store that is not there yet.
+        """
+        wanted = self._definition(summary, events)
+        v1 = {"format": 1, "meaning": f"{summary_v1(summary)} of {events.simpleString()}"}
+        found = self.files.json("definition.json")
+        if found is None:
+            return None
+        if found not in (v1, {**wanted, "format": 2}, wanted):
+            kept = str(found.get("identity") or found.get("meaning"))
+            raise StateError(
+                WHERE,
+                f"the store {self.path!r} belongs to another aggregation",
+                there=differences(kept, wanted["identity"])
+                if kept != wanted["identity"]
+                else f"its format is {found['format']}, here {FORMAT}",
+                todo="Give another store=, or the summary and events that it was made for.",
+            )
+        return int(found["format"])
 
     def define(self, summary: Summary, events: t.StructType) -> None:
         """Write down what is computed."""
@@ -279,10 +294,12 @@ class Store:
         emitted = max(time.time_ns() // 1000, 0 if before is None else before + 1)
         files.write_commit(_batch(number), written, number=number, emitted=emitted, about={})
 
-    def commit_correction(self, written: pa.Table, *, number: int, upto: int, final: bool) -> None:
+    def commit_correction(
+        self, written: pa.Table, *, number: int, upto: int, final: bool, seconds: float
+    ) -> None:
         """Make the pieces of a correction part of the store."""
         rows = sum(written.column("rows").to_pylist())
-        made = Correction(number, upto, rows, final, time.time())
+        made = Correction(number, upto, rows, final, time.time(), seconds)
         self.files.write_commit(
             _correction(number), written, number=number, emitted=upto, about=asdict(made)
         )

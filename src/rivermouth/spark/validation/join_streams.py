@@ -35,7 +35,7 @@ from rivermouth.spec.conditions import (
 )
 from rivermouth.spec.durations import Duration, microseconds, positive_seconds
 
-How = Literal["inner", "left"]
+How = Literal["inner", "left", "semi", "anti"]
 Late = Literal["count", "rows"]
 Times = str | tuple[str, str]
 Lateness = Duration | tuple[Duration, Duration] | None
@@ -94,10 +94,13 @@ def check(
     sides = Relation(where, _SIDES[0], left.schema), Relation(where, _SIDES[1], right.schema)
     times, time_type = _times(sides, time)
     keys, spatial, srid = _condition(sides, on)
-    brought = sides[1].brought(columns, keys, spatial)
+    alone = how in ("semi", "anti")
+    if alone:
+        _check_alone(where, how, columns, when)
+    brought = () if alone else sides[1].brought(columns, keys, spatial)
     added = [KIND, SIDE] if late == "rows" else []
     bounds = [STARTS, ENDS] if isinstance(when, Windows) else []
-    distances = [spatial.name] if isinstance(spatial, Nearest) else []
+    distances = [spatial.name] if isinstance(spatial, Nearest) and not alone else []
     ours, theirs = result_names(
         where, left.columns, [*(new for new, _ in brought), *distances], suffixes,
         sides=("the left side has", "the right side brings"), reserved=(*added, *bounds),
@@ -107,7 +110,7 @@ def check(
     )  # fmt: skip
     unique = unique_names(left.columns, theirs)
     brought = tuple((new, old) for new, (_, old) in zip(unique, brought, strict=False))
-    if isinstance(spatial, Nearest):
+    if isinstance(spatial, Nearest) and not alone:
         spatial = replace(spatial, name=unique[-1])
     # a watermark that a side had is not the result's: pairs come later than their rows
     fields = [
@@ -146,6 +149,24 @@ def check(
         schema,
         (*added, *ours, *theirs, *bounds),
     )
+
+
+def _check_alone(where: str, how: str, columns: Columns, when: Interval | Windows) -> None:
+    """Whether a join that gives left rows alone asks for nothing of the right side."""
+    if columns:
+        raise DefinitionError(
+            where,
+            f"columns is {columns!r}, but how={how!r} brings none",
+            there="its rows are those of the left side",
+            todo='Leave columns= out, or use how="inner" or how="left".',
+        )
+    if isinstance(when, Windows) and when.early:
+        raise DefinitionError(
+            where,
+            f"early=True with how={how!r}",
+            there="a row is emitted once for each of its windows, when that closes",
+            todo="Leave early= out.",
+        )
 
 
 def _check_frames(where: str, left: DataFrame, right: DataFrame) -> None:

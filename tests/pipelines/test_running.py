@@ -171,6 +171,39 @@ def test_the_library_s_errors_have_the_file_s_lines(spark, data, capsys):
     assert f"{path}:15:17: AnalysisException: [UNRESOLVED_COLUMN" in said
 
 
+def test_what_is_not_there_has_the_line_that_names_it(spark, data, capsys):
+    (data / "gone.parquet").unlink()
+    path = written(data)
+    assert main(["run", str(path), "--check"]) == 1
+    said = capsys.readouterr().err
+    assert f"{path}:5:19: tables.parquet: there is no '{data}/gone.parquet'" in said
+    path.write_text(path.read_text().replace("path: taxis", "path: taxi"))
+    assert main(["run", str(path), "--check"]) == 1
+    said = capsys.readouterr().err
+    assert f"{path}:2:25: files: there is no '{data}/taxi'" in said
+    assert "Did you mean 'taxis'?" in said
+
+
+def test_a_batch_does_not_write_its_rows_twice_unless_told_to(spark, data, capsys):
+    def run(mode):
+        path = written(data, sink="files", frame=f"again, path: out{mode}")
+        path.write_text(path.read_text().replace("path: taxis", "path: taxis, stream: false"))
+        return main(["run", str(path)])
+
+    def count():
+        return spark.read.parquet(str(data / "out")).count()
+
+    assert run("") == 0
+    assert capsys.readouterr().out == "p: out written\n"
+    assert (run(""), count()) == (1, 2)
+    assert "out' is there already. Delete it, or give mode: overwrite" in capsys.readouterr().err
+    assert (run(", mode: overwrite"), count()) == (0, 2)
+    assert (run(", mode: append"), count()) == (0, 4)
+    path = written(data, sink="files", frame="again, path: out, mode: overwrite")
+    assert main(["run", str(path), "--check"]) == 1
+    assert "mode is 'overwrite', but a stream only appends" in capsys.readouterr().err
+
+
 def test_check_of_a_right_file_runs_nothing(spark, data, capsys):
     path = written(data)
     assert main(["run", str(path), "--check"]) == 0

@@ -73,9 +73,11 @@ def _run(pipeline: Pipeline, once: bool) -> int:
     try:
         with pipeline.redacting():
             queries = pipeline.start(once=once)
-            shown = ", ".join(queries.names) or "all is written"
-            print(f"{pipeline.name}: {shown}" + ("" if once else "  (Ctrl+C ends)"), flush=True)
+            if written := [name for name in pipeline.sinks if name not in queries.names]:
+                print(f"{pipeline.name}: {', '.join(written)} written", flush=True)
             if queries.names:
+                shown = ", ".join(queries.names)
+                print(f"{pipeline.name}: {shown}" + ("" if once else "  (Ctrl+C ends)"), flush=True)
                 queries.follow(_say, is_terminal=sys.stdout.isatty())
         return 0
     except (KeyboardInterrupt, _Terminated) as ended:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rivermouth.errors import RivermouthError
-from rivermouth.pipelines.checking import Declared, Made, Name
+from rivermouth.pipelines.checking import Declared, Made, Name, references_in
 from rivermouth.pipelines.kinds import FUNCTION
 from rivermouth.pipelines.nodes import Mark, Mistake
 from rivermouth.spark.runtime.pickling import pickle_by_value
@@ -109,16 +109,25 @@ class Builder:
             raise
         except Exception as error:
             text = str(error) if isinstance(error, RivermouthError) else _first_line(error)
-            self.mistakes.append(Mistake(_place(made, text), text))
+            used = [self._declared.find(name.to, name.name) for name in references_in(made)]
+            calls = [made, *(found[1] for found in used if found is not None)]
+            self.mistakes.append(Mistake(_place(calls, text), text))
             raise _Failed from error
 
 
-def _place(made: Made, text: str) -> Mark:
-    """Where the file has what an error speaks of: the first quoted word that is in the call."""
-    scalars = [node for node in made.node.walk() if isinstance(node.value, str)]
+def _place(calls: list[Made], text: str) -> Mark:
+    """Where the file has what an error of the first call speaks of.
+
+    That is the first quoted word that is in the call, or in those that it uses; a path may be
+    quoted with the folders that the file leaves out.
+    """
+    made = calls[0]
+    nodes = [node for each in calls for node in each.node.walk()]
+    scalars = [node for node in nodes if isinstance(node.value, str)]
     for one, other in _QUOTED.findall(text):
+        quoted = one or other
         for node in scalars:
-            if node.value == (one or other):
+            if node.value == quoted or quoted.endswith(f"/{node.value.removeprefix('./')}"):
                 return node.mark
     for entry in made.node.entries:
         if re.search(rf"\b{entry.key}\b", text):

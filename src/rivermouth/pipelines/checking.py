@@ -263,7 +263,7 @@ class _Checker:
         """Report names that nothing declares, and calls that need themselves."""
         for calls in self.declared.sections.values():
             for made in calls.values():
-                for name in _names(made):
+                for name in references_in(made):
                     self._reference(name)
         self._cycles()
 
@@ -288,7 +288,7 @@ class _Checker:
                 done.update(path)
             if here in done:
                 return
-            for each in _names(self.declared.sections[section][name]):
+            for each in references_in(self.declared.sections[section][name]):
                 found = self.declared.find(each.to, each.name)
                 if found is not None:
                     visit(found[0], each.name, (*path, here))
@@ -310,18 +310,18 @@ class _Checker:
             self.mistakes.append(mistake)
 
 
-def _names(value: Any) -> Iterator[Name]:
+def references_in(value: Any) -> Iterator[Name]:
     """The references in a call's arguments, also in calls among them."""
     match value:
         case Name():
             yield value
         case Made():
-            yield from _names(list(value.arguments.values()))
+            yield from references_in(list(value.arguments.values()))
         case list() | tuple():
             for each in value:
-                yield from _names(each)
+                yield from references_in(each)
         case dict():
-            yield from _names(list(value.values()))
+            yield from references_in(list(value.values()))
 
 
 def _plain(node: Node) -> Any:

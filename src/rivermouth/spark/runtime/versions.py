@@ -84,6 +84,16 @@ def lacking(*versions: str) -> list[Feature]:
     return [each for each in FEATURES if min(map(number, versions)) < each.since]
 
 
+def newest_java() -> int | None:
+    """The newest Java that the installed Spark runs on; None: no limit is known, or no Spark.
+
+    The Hadoop of Spark 4.0 and 4.1 calls what Java 24 has taken away.
+    """
+    if importlib.util.find_spec("pyspark") is None:
+        return None
+    return 23 if number(installed()) < (4, 2) else None
+
+
 def common(spark: SparkSession) -> tuple[int, int]:
     """The older of the session's two versions, the client's and the server's."""
     return min(number(installed()), number(spark.version))

@@ -23,20 +23,26 @@ class Delta:
     def roll_back(self):
         DeltaTable(self._path).restore(0)
 
+    def close(self):
+        pass
+
 
 class Iceberg:
     def __init__(self, folder):
         where = {"uri": f"sqlite:///{folder}/catalog.db", "warehouse": f"file://{folder}"}
         catalog = {"type": "sql", **where}
-        opened = load_catalog("default", **catalog)
-        opened.create_namespace("city")
-        self._written = opened.create_table("city.zones", schema=ROWS.schema)
+        self._catalog = load_catalog("default", **catalog)
+        self._catalog.create_namespace("city")
+        self._written = self._catalog.create_table("city.zones", schema=ROWS.schema)
         self._written.append(ROWS)
         self._first = self._written.current_snapshot().snapshot_id
         self.table = rm.tables.iceberg(catalog, "city.zones")
 
     def append(self, rows):
         self._written.append(rows)
+
+    def close(self):
+        self._catalog.close()
 
     def roll_back(self):
         self._written.manage_snapshots().rollback_to_snapshot(self._first).commit()
@@ -62,3 +68,4 @@ def test_a_new_version_is_read_an_old_one_again_and_the_same_one_not(tmp_path, k
     back = ids()
     assert back[0] == [1, 2, 3]
     assert back[1] > more[1] > first[1]
+    written.close()

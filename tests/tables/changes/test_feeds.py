@@ -6,6 +6,7 @@ import datetime as dt
 import shutil
 import sqlite3
 import time
+from contextlib import closing
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -175,7 +176,7 @@ def test_a_delta_table_whose_change_data_is_gone_is_loaded_anew(tmp_path):
 
 @pytest.fixture
 def shop(tmp_path):
-    with sqlite3.connect(tmp_path / "shop.db") as database:
+    with closing(sqlite3.connect(tmp_path / "shop.db")) as database, database:
         database.execute(
             "CREATE TABLE users (id INTEGER PRIMARY KEY, name TEXT, removed BOOLEAN, version INT)"
         )
@@ -187,7 +188,7 @@ def shop(tmp_path):
 
 
 def execute(path, text, *values):
-    with sqlite3.connect(path) as database:
+    with closing(sqlite3.connect(path)) as database, database:
         database.execute(text, values)
 
 

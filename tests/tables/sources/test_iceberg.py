@@ -1,6 +1,7 @@
 """Iceberg tables written by pyiceberg: snapshots, geometries, and what cannot be read."""
 
 import pickle
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -22,12 +23,18 @@ def catalog(tmp_path):
     return write_iceberg(tmp_path, "city.zones", ROWS)
 
 
+@pytest.fixture
+def written(catalog):
+    """The table as its writer has it."""
+    with load_catalog("default", **catalog) as opened:
+        yield opened.load_table("city.zones")
+
+
 def ids(table):
     return sorted(table.read(["id"])["id"].to_pylist())
 
 
-def test_the_newest_snapshot_is_read_unless_one_is_named(catalog):
-    written = load_catalog("default", **catalog).load_table("city.zones")
+def test_the_newest_snapshot_is_read_unless_one_is_named(catalog, written):
     number = written.current_snapshot().snapshot_id
     newest = rm.tables.iceberg(catalog, "city.zones")
     first = rm.tables.iceberg(catalog, "city.zones", snapshot=number)
@@ -41,6 +48,14 @@ def test_the_newest_snapshot_is_read_unless_one_is_named(catalog):
     check_table(newest, expected=newest.read(["id", "city", "shape"]))
 
 
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="/proc has no files of a process")
+def test_the_catalog_is_closed_once_it_was_read(catalog):
+    table = rm.tables.iceberg(catalog, "city.zones")
+    table.schema(), table.revision(), ids(table)
+    opened = [fd.readlink() for fd in Path("/proc/self/fd").iterdir() if fd.is_symlink()]
+    assert not [path for path in opened if path.name == "catalog.db"]
+
+
 def test_columns_of_wkb_are_geometries_where_they_are_named(catalog):
     table = rm.tables.iceberg(catalog, "city.zones", geometry="shape")
     assert srid_of(table.schema().field("shape")) == 0
@@ -51,10 +66,9 @@ def test_columns_of_wkb_are_geometries_where_they_are_named(catalog):
         rm.tables.iceberg(catalog, "city.zones", geometry="shap").schema()
 
 
-def test_a_new_column_is_there_for_old_rows_too(catalog):
+def test_a_new_column_is_there_for_old_rows_too(catalog, written):
     table = rm.tables.iceberg(catalog, "city.zones")
     more = ROWS.append_column("level", pa.array([7, 7, 7]))
-    written = load_catalog("default", **catalog).load_table("city.zones")
     with written.update_schema() as update:
         update.union_by_name(more.schema)
     before = table.revision()

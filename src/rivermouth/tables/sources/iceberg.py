@@ -128,7 +128,8 @@ class IcebergTable(Table):
             yield from at_least_one(made, wanted)
 
     def _opened(self) -> Any:
-        return load_catalog(self.catalog, **dict(self.properties)).load_table(self.table)
+        with load_catalog(self.catalog, **dict(self.properties)) as catalog:  # its connection
+            return catalog.load_table(self.table)
 
     def _scan(self, table: Any, columns: tuple[str, ...]) -> Any:
         """A scan that skips files and row groups without a row that counts."""

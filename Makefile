@@ -6,7 +6,7 @@ PYTEST := $(BIN)/python -m pytest
 LOCKED := spark postgres mysql ogr delta iceberg kafka java connect plot pipelines
 BENCHES := stream_table shapes memory latency equality ranges incremental cache lookups ordered shares routing observing stream_stream stream_latency out_of_order promise sliding fences fence_state trip_state
 
-.PHONY: env demo test test-fast test-kernels test-kills test-cluster test-faults test-matrix check bench bench-quick docs servers lock clean
+.PHONY: env demo test test-slow test-fast test-kernels test-kills test-cluster test-faults test-matrix check bench bench-quick docs servers lock clean
 
 env: .venv/.made
 
@@ -23,9 +23,13 @@ demo: env
 # a process more than cores, since tests that kill queries mostly wait; then the short tests on several
 # hosts, which are there once, and the batch tests again, through Spark Connect
 test: env check
-	$(PYTEST) -q -n 3 --dist loadfile --no-loadscope-reorder --ignore=tests/cluster --durations=25 --durations-min=2
+	$(PYTEST) -q -n 3 --dist loadfile --no-loadscope-reorder -m "not slow" --ignore=tests/cluster --durations=25 --durations-min=2
 	$(PYTEST) -q tests/cluster
 	RIVERMOUTH_TEST_REMOTE="local[2]" $(PYTEST) -q tests/spark/test_join_table.py -k "batch"
+
+# what `test` leaves out: more kinds of queries killed, the demo, notebooks, long histories
+test-slow: env
+	$(PYTEST) -q -n 3 --dist loadfile -m slow --ignore=tests/cluster --durations=25 --durations-min=2
 
 # the loop while writing code: no servers, fewer examples, a few Spark tests of each operator
 test-fast: env

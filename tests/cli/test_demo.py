@@ -10,6 +10,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -123,7 +124,7 @@ def test_cabs_are_where_shapely_has_them_and_driven_by_whom_the_fleet_says(
     district = np.array(placed["district"].to_pylist(), dtype=object)
     for name, shape in zip(merewick.names, merewick.districts, strict=True):
         assert (shapely.contains_xy(shape, lon, lat) == (district == name)).all(), name
-    with sqlite3.connect(demo[0] / "fleet.db") as database:
+    with closing(sqlite3.connect(demo[0] / "fleet.db")) as database, database:
         fleet = dict(database.execute("SELECT cab, driver FROM drivers").fetchall())
     database.close()
     drivers = zip(placed["cab"].to_pylist(), placed["driver"].to_pylist(), strict=True)

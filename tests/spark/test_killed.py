@@ -6,7 +6,7 @@ import pytest
 import shapely
 from tests.support.killing import KILLS, kill_and_finish, output
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark]
 
 FILES, ROWS = 8 * KILLS + 4, 40  # a kill lets one to six batches pass
 

@@ -74,6 +74,7 @@ print(json.dumps(out, default=str))
 """
 
 
+@pytest.mark.since("4.2")  # the jars are of that version's Hadoop
 def test_every_folder_can_be_on_s3(tmp_path):
     with object_store() as (store, _):
         with store.files.open_output_stream(f"{store.bucket}/users/part.parquet") as file:

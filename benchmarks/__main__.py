@@ -27,6 +27,7 @@ SUITES = {
     "aggregation": ("sliding", "corrections"),
     "fences": ("fences", "fence_state"),
     "trips": ("second_opinion", "trip_state"),
+    "reliability": ("soak",),
 }
 MODULES = {
     **{name: f"benchmarks.suites.{room}.{name}" for room in SUITES for name in SUITES[room]},

@@ -15,6 +15,7 @@ import matplotlib.pyplot as plt
 
 from benchmarks.papers import disorder_plots, promise_report
 from benchmarks.papers.paper_b import plots as paper_b
+from benchmarks.suites.reliability import soak_tables
 from benchmarks.suites.stream_join import join_tables
 
 Document = Mapping[str, Any]
@@ -211,5 +212,6 @@ PLOTS: dict[str, tuple[str, Callable[[Document], Any]]] = {
     "paper_b_latency": ("paper_b_latency", paper_b.figure4),
     "paper_b_scale": ("paper_b_scale", paper_b.figure6),
     "promise": ("promise", promise_report.picture),
+    "soak": ("soak", soak_tables.picture),
     "phones_curve": ("phones_curve", disorder_plots.phones_curve),
 }

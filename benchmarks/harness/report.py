@@ -22,6 +22,7 @@ from benchmarks.papers import promise_report
 from benchmarks.papers.paper_b import tables as paper_b
 from benchmarks.suites.fences import fence_tables
 from benchmarks.suites.keys import key_tables as keyed
+from benchmarks.suites.reliability import fault_tables, soak_tables
 from benchmarks.suites.routing import routing_tables
 from benchmarks.suites.stream_join import join_tables
 from benchmarks.suites.table_join import plan_tables
@@ -34,6 +35,7 @@ PAGES = {
     ROOT / "docs" / "benchmarks.md": "img",
     ROOT / "docs" / "caches.md": "img",
     ROOT / "docs" / "changes.md": "img",
+    ROOT / "docs" / "cluster.md": "img",
     ROOT / "docs" / "corrections.md": "img",
     ROOT / "docs" / "fences.md": "img",
     ROOT / "docs" / "late-data.md": "img",
@@ -57,6 +59,7 @@ PICTURES = {
     "paper_b_accuracy": "Share of the answers within eps over the time of the run",
     "paper_b_latency": "Mean latency of rm.exact and of MP-K-slack",
     "paper_b_scale": "Rows per second against hosts of a quarter core",
+    "soak": "Time, CPU, state, memory and files over 2,000 micro-batches",
     "stream_stream_growth": "Input rows per second against cores, interval, cell, bin and batch",
 }
 NEAR = {
@@ -361,6 +364,9 @@ TABLES: dict[str, tuple[str, Callable[[Document], Cells]]] = {
     "trip_state": ("trip_state", trip_tables.trip_state),
     "fences": ("fences", fence_tables.table),
     "fence_state": ("fence_state", fence_tables.state),
+    "soak": ("soak", soak_tables.table),
+    "faults": ("faults", fault_tables.queries),
+    "fault_kinds": ("faults", fault_tables.kinds),
 }
 
 

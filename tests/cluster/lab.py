@@ -35,6 +35,8 @@ SHARED = "/mnt/shared"  # as hosts see it
 MASTER = "spark://master:7077"
 BUCKET = "lab"  # on the S3 server
 INSTALLED = "/opt/rivermouth"  # for an environment that hosts have, empty at the start
+#: what earlier versions left behind names its files by this path, so that all hosts share it, too
+PERSISTED = "/tmp/rivermouth-persisted"
 
 _SPARK, _JAVA, _LAUNCHER = "/opt/spark", "/opt/java", "/opt/java-launcher"
 _NAMES = ("master", *ALL_WORKERS, "driver", "client", "postgres", "kafka", "s3")
@@ -53,6 +55,7 @@ def lab() -> Iterator[Lab]:
         binds = {
             SHARED: SITE.folder / "shared",
             INSTALLED: SITE.folder / "installed",
+            PERSISTED: SITE.folder / "persisted",
             _SPARK: Path(pyspark.__file__).parent,
             _JAVA: java.home,
             _LAUNCHER: SITE.folder / "java",
@@ -71,6 +74,7 @@ class Lab:
     def __init__(self, network: Network, stack: ExitStack) -> None:
         self.network, self._stack = network, stack
         self.shared, self.installed = SITE.folder / "shared", SITE.folder / "installed"
+        self.persisted = SITE.folder / "persisted"
         self._logs = SITE.folder / "logs"
         self._logs.mkdir()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import statistics
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
@@ -77,17 +76,14 @@ class History:
 
     def summary(self) -> dict[str, Any]:
         """What a table shows of it."""
-        times = [each.recovery for each in self.happened if each.did]
         return {
-            "workload": self.workload, "seed": self.seed, "faults": len(times),
+            "workload": self.workload, "seed": self.seed,
+            "faults": sum(each.did for each in self.happened),
             "batches": self.batches, "records": self.records, "rows": self.rows,
             "violations": len(self.violations), "seconds": round(self.seconds, 1),
             "restarts": sum(each.restarts for each in self.happened),
-            "median_recovery": round(statistics.median(times), 1) if times else None,
-            "longest_recovery": round(max(times), 1) if times else None,
-            "kinds": {kind: len(found) for kind, found in sorted(self.by_kind().items())},
-            "recovery_by_kind": {
-                kind: round(statistics.median(found), 1)
+            "recovery": {
+                kind: [round(each, 1) for each in found]
                 for kind, found in sorted(self.by_kind().items())
             },
         }  # fmt: skip

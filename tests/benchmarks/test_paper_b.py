@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from benchmarks.harness import plots, report
 from benchmarks.papers.paper_b import games, measures
+from benchmarks.papers.paper_b import plots as paper_b_plots
 from benchmarks.papers.paper_b.games import EVERY_US, SIZE_US, Truth
 from benchmarks.papers.paper_b.system import Answer, Replayed
 
@@ -187,3 +188,13 @@ def test_the_tables_stand_beside_the_papers_numbers(results):
 def test_every_figure_is_drawn(results, tmp_path):
     drawn = {path.stem for path in plots.draw_all(results, tmp_path / "img")}
     assert drawn == {f"paper_b_{name}" for name in ("buffer", "accuracy", "latency", "scale")}
+
+
+def test_no_panel_of_figure_3_ends_below_its_lines():
+    def row(game, slack):
+        return {
+            "game": game, "case": "exact", "over_time": {"event_s": [0.0, 1.0], "slack_s": slack}
+        }  # fmt: skip
+
+    figure = paper_b_plots.figure3({"rows": [row(1, [0.0, 1.0]), row(2, [0.0, 25.0])]})
+    assert all(axes.get_ylim()[1] >= 25 for axes in figure.axes)

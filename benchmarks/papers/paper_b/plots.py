@@ -42,9 +42,9 @@ def figure3(result: Document) -> Any:
         axes.set_title(f"Game {game}", loc="left")
         axes.set_xlabel("event time, s")
         axes.set_xlim(left=0)
-        axes.set_ylim(bottom=0)
+    panels[0][0].set_ylim(bottom=0)  # of both, once both have their lines: it ends the scaling
     panels[0][0].set_ylabel("K, s")
-    panels[0][0].legend(fontsize=7, frameon=False)
+    panels[0][-1].legend(fontsize=7, frameon=False)
     return figure
 
 

@@ -106,56 +106,66 @@ WORKLOADS: dict[str, Made] = {
     for made in (refresh, hotspots, interval, window, aggregate, spark_aggregate)
 }
 
-_running: dict[str, Any] = {}
+_queries: dict[str, Any] = {}  # by workload
+_exact: list[Any] = []  # the newest job of `exact` is the last
+_listening: list[Any] = []
 
 
 def start(spark: SparkSession, *, workload: str, folder: str, postgres: str | None) -> bool:
     """Start a workload's query, or start it again; its progress goes to files."""
     given = Given(spark, folder, postgres)
-    if "listener" not in _running:
-        _running["listener"] = Reporter(f"{folder}/progress")
-        spark.streams.addListener(_running["listener"])
+    if not _listening:
+        _listening.append(Reporter())
+        spark.streams.addListener(_listening[0])
     if workload == "exact":
         job = rm.exact(
             given.stream("events"), summary("sent"), slack=rm.fixed("1 second"),
             store=f"{folder}/store", span="20 seconds", wait="5 seconds",
         )  # fmt: skip
-        _running["exact"] = job.start(processingTime="0 seconds")
-        _running["query"] = _running["exact"].query
+        _exact.append(job.start(processingTime="0 seconds"))
+        _queries["exact"] = _exact[-1].query
         return True
-    frame = WORKLOADS[workload](given)
-    writer = frame.writeStream.format("parquet").option("path", f"{folder}/out")
-    _running["query"] = writer.option("checkpointLocation", f"{folder}/checkpoint").start()
+    _listening[0].folders[workload] = Path(folder, "progress")
+    writer = WORKLOADS[workload](given).writeStream.queryName(workload).format("parquet")
+    writer = writer.option("path", f"{folder}/out")
+    _queries[workload] = writer.option("checkpointLocation", f"{folder}/checkpoint").start()
     return True
 
 
-def failure(spark: SparkSession) -> str | None:
-    """Why the query does not run; None while it does."""
-    if (running := _running.get("exact")) is not None and not running.isActive:
-        return str(running.query.exception() or running._corrector.error or "it has ended")
-    query = _running["query"]
-    return None if query.isActive else str(query.exception() or "it has ended")
+def failures(spark: SparkSession) -> dict[str, str]:
+    """The workloads whose queries do not run, and why."""
+    found = {
+        workload: str(query.exception() or "it has ended")
+        for workload, query in _queries.items()
+        if not query.isActive
+    }
+    if _exact and not _exact[-1].isActive:
+        found["exact"] = str(_exact[-1].query.exception() or _exact[-1]._corrector.error or "ended")
+    return found
 
 
 def finish(spark: SparkSession, *, workload: str, folder: str) -> bool:
     """Wait until all input is processed, and stop the query."""
-    _running["query"].processAllAvailable()
+    query = _queries[workload]
+    query.processAllAvailable()
     if workload == "exact":
-        running = _running["exact"]
+        running = _exact[-1]
         running.stop()
-        running.results().coalesce(1).write.parquet(f"{folder}/results")
-        running.changelog().coalesce(1).write.parquet(f"{folder}/changelog")
-        return True
-    _running["query"].stop()
+        for name, frame in (("results", running.results()), ("changelog", running.changelog())):
+            frame.coalesce(1).write.mode("overwrite").parquet(f"{folder}/{name}")
+    else:
+        query.stop()
+    del _queries[workload]
+    if workload == "exact":
+        _exact.clear()
     return True
 
 
 class Reporter(StreamingQueryListener):
-    """Writes the progress of every batch to a file of its number."""
+    """Writes the progress of every batch to a file of its number, in its query's folder."""
 
-    def __init__(self, folder: str) -> None:
-        self._folder = Path(folder)
-        self._folder.mkdir(exist_ok=True)
+    def __init__(self) -> None:
+        self.folders: dict[str, Path] = {}
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802  (Spark's names)
         """Nothing to write."""
@@ -163,8 +173,10 @@ class Reporter(StreamingQueryListener):
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802
         """Write what the batch reports, unless the query only waits."""
         progress = json.loads(event.progress.json)
-        if "addBatch" in progress["durationMs"]:
-            file = self._folder / f"{progress['batchId']}.json"
+        folder = self.folders.get(progress.get("name"))
+        if folder is not None and "addBatch" in progress["durationMs"]:
+            folder.mkdir(exist_ok=True)
+            file = folder / f"{progress['batchId']}.json"
             staged = file.with_suffix(".part")
             staged.write_text(json.dumps(progress))
             staged.rename(file)

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.faults import inputs
+from tests.faults.campaign import Happened, History, Result
 from tests.faults.checking import (
     EXPECTED,
     Fed,
@@ -17,7 +18,7 @@ from tests.faults.checking import (
     check_versions,
     differences,
 )
-from tests.faults.nemesis import COMMON, OWN, newest, plan
+from tests.faults.nemesis import AIMED, COMMON, WORKLOADS, Fault, newest, plan
 
 FED = Fed(
     *(
@@ -96,13 +97,44 @@ def test_the_windows_of_the_oracle_hold_every_record_once():
 
 
 def test_a_plan_is_its_seed_s_and_has_every_kind_about_as_often():
-    for workload in OWN:
-        made = plan(workload, 7, 60)
-        assert made == plan(workload, 7, 60)
-        assert made != plan(workload, 8, 60)
+    for workloads in (WORKLOADS, ("window",)):
+        made = plan(workloads, 7, 60)
+        assert made == plan(workloads, 7, 60)
+        assert made != plan(workloads, 8, 60)
         kinds = [fault.kind for fault in made]
-        counts = {kind: kinds.count(kind) for kind in (*COMMON, *OWN[workload])}
+        able = [kind for kind, of in AIMED.items() if {*of} & {*workloads}]
+        counts = {kind: kinds.count(kind) for kind in (*COMMON, *able)}
+        assert sum(counts.values()) == 60
         assert max(counts.values()) - min(counts.values()) <= 1
+        assert all(fault.workload in AIMED[fault.kind] for fault in made if fault.kind in AIMED)
+
+
+def test_a_fault_that_is_aimed_at_one_query_is_another_one_for_the_rest():
+    publication = Fault("kill_in_publication", "worker-1", 0.0, 0.0, "refresh")
+    assert publication.kind_for("refresh") == "kill_in_publication"
+    assert publication.kind_for("window") == "executor_kill"
+    assert Fault("table_refresh", "worker-1", 0.0, 0.0, "refresh").kind_for("window") is None
+    link = Fault("link_down", "worker-1", 5.0, 0.0)
+    assert {link.kind_for(workload) for workload in WORKLOADS} == {"link_down"}
+
+
+def test_a_history_counts_for_a_query_what_hit_it():
+    history = History(("refresh", "window"), 1)
+    for kind, aim, did in (
+        ("link_down", None, True), ("table_refresh", "refresh", True), ("pause", None, False),
+    ):  # fmt: skip
+        fault = Fault(kind, "worker-1", 0.0, 0.0, aim)
+        history.happened.append(
+            Happened(fault, did, {"refresh": 2.04, "window": 3.0}, {"window": 1})
+        )
+    history.results = {name: Result(9, 540, 500, []) for name in history.workloads}
+    refresh, window = map(history.summary, history.workloads)
+    assert refresh["recovery"] == {"link_down": [2.0], "table_refresh": [2.0]}
+    assert (window["recovery"], window["faults"], window["restarts"]) == (
+        {"link_down": [3.0]},
+        1,
+        3,
+    )
 
 
 def test_the_newest_entry_of_a_log(tmp_path):

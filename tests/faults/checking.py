@@ -103,6 +103,8 @@ def check_metrics(folder: Path, workload: str) -> list[str]:
         found = batch(report)
         for name, operator in found["operators"].items():
             counts, rejected = operator["counts"], sum(operator["rejected"].values())
+            if report["numInputRows"] == 0 and not counts:
+                continue  # started again, Spark leaves out the batch that its sink has already
             what = f"batch {found['batch']}, {name}: {counts}"
             if counts.get("late") or counts.get("future") or rejected:
                 said.append(f"{what} and {rejected} rejected, where none should be")

@@ -60,6 +60,33 @@ def test_a_lost_a_repeated_and_an_invented_row_are_found(tmp_path):
     assert surplus.startswith("2 rows not expected: (-7, -7), ")
 
 
+def reported(folder, number, tasks, *, rows):
+    """A batch's progress, as Spark gives it."""
+    said = {"tasks": [json.dumps(task) for task in tasks]}
+    report = {
+        "batchId": number, "numInputRows": rows, "sources": [], "stateOperators": [],
+        "timestamp": "2026-01-01T00:00:00.000Z", "durationMs": {"addBatch": 1}, "batchDuration": 1,
+        "observedMetrics": {"rivermouth.join_interval.1": said},
+    }  # fmt: skip
+    (folder / "progress" / f"{number}.json").write_text(json.dumps(report))
+
+
+def test_metrics_count_the_rows_of_the_sink_unless_the_batch_was_not_run_again(tmp_path):
+    rows = pairs("interval")
+    folder = sink(tmp_path, [rows[:50], rows[50:]])
+    task = {"rows_in": 60, "rows_out": 50}
+    reported(folder, 0, [task], rows=60)
+    reported(folder, 1, [], rows=0)
+    assert check("interval", folder, FED).violations == []
+    reported(folder, 0, [{**task, "rows_out": 49}], rows=60)
+    (violation,) = check("interval", folder, FED).violations
+    assert violation.endswith("50 rows are in the sink")
+    reported(folder, 0, [task], rows=60)
+    reported(folder, 1, [], rows=60)
+    (violation,) = check("interval", folder, FED).violations
+    assert violation.startswith("batch 1, ")
+
+
 def test_differences_count_rows():
     assert differences([(1,), (1,), (2,)], [(1,), (2,), (2,)]) == [
         "1 rows missing: (2,)",

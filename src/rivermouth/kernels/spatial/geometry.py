@@ -179,11 +179,26 @@ def from_wkb(column: pa.Array, *, srid: int = 0, srids: pa.Array | None = None) 
     return Geometries(valid, x, y, None, counts)
 
 
+def wkb_of(column: pa.Array) -> tuple[tuple[Floats, Floats] | None, Shapes]:
+    """The coordinates of WKB that is all plain points, or else what each value says, unchecked.
+
+    The column may be Spark's struct of WKB and SRID. What cannot be read is None, or NaN.
+    """
+    if pa.types.is_struct(column.type):
+        column = pc.struct_field(column, "wkb")
+    points = _plain_points(column, _nulls(column))
+    return points, np.empty(0, object) if points is not None else _read(column)
+
+
+def _read(column: pa.Array) -> Any:
+    with np.errstate(invalid="ignore"):  # a NaN among the coordinates is counted, not warned of
+        return shapely.from_wkb(column.to_numpy(zero_copy_only=False), on_invalid="ignore")
+
+
 def _parsed(
     column: pa.Array, null: Bools, stated: npt.NDArray[np.int64] | None, srid: int
 ) -> Geometries:
-    with np.errstate(invalid="ignore"):  # a NaN among the coordinates is counted, not warned of
-        shapes = shapely.from_wkb(column.to_numpy(zero_copy_only=False), on_invalid="ignore")
+    shapes = _read(column)
     if stated is None and srid:
         stated = shapely.get_srid(shapes)
     unreadable = shapely.is_missing(shapes) & ~null

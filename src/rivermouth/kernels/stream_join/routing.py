@@ -20,10 +20,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rivermouth.kernels.arrays import Floats, Ints
+from rivermouth.kernels.arrays import Ints
 from rivermouth.kernels.keys.dictionaries import hash_ints
 from rivermouth.kernels.keys.values import missing
-from rivermouth.kernels.spatial.distance import SLACK, TINY, chord
+from rivermouth.kernels.spatial.boxes import grown
+from rivermouth.kernels.spatial.distance import chord
 from rivermouth.kernels.spatial.sphere import RADIUS
 from rivermouth.kernels.state.bucketing import BAD_GEOMETRY, FUTURE, NO_KEY, NO_TIME, REASON, Routed
 from rivermouth.kernels.stream_join.grid import Buckets, CellGrid
@@ -35,7 +36,6 @@ from rivermouth.spec.conditions import DWithin, Nearest, Point
 
 #: cells are so many times as wide as the distance
 _CELLS = 8
-_ROUNDING = 1e-15  # share of a coordinate that a sum may be off by
 
 #: a column of routed rows: 0 in the home bucket, 1 and more for replicas elsewhere, less than 0
 #: (`UNMATCHABLE`) for a left row that nothing can match
@@ -112,16 +112,9 @@ def cell_keys(routing: CellRouting, block: RowBlock) -> Ints:
 def owners(routing: CellRouting, left: RowBlock, li: Ints, right: RowBlock, ri: Ints) -> Buckets:
     """The bucket that emits each pair, by its reference point."""
     axes = left.boxes.shape[1] // 2
-    corner = np.maximum(left.boxes[li, :axes], _grown(right.boxes, routing.reach)[ri, :axes])
+    corner = np.maximum(left.boxes[li, :axes], grown(right.boxes, routing.reach)[ri, :axes])
     cells = routing.grid.cell_keys(left.codes[li], corner)
     return routing.grid.assigned(cells, _row_salts(left)[li])
-
-
-def _grown(boxes: Floats, reach: float) -> Floats:
-    """Boxes that reach farther on all sides, by a little more than `reach` rather than less."""
-    axes = boxes.shape[1] // 2
-    slack = np.abs(boxes) * _ROUNDING + (reach * (1.0 + SLACK) + TINY)
-    return np.concatenate([boxes[:, :axes] - slack[:, :axes], boxes[:, axes:] + slack[:, axes:]], 1)
 
 
 def _row_salts(block: RowBlock) -> Ints:
@@ -220,7 +213,7 @@ class StreamJoinRouter:
             return np.arange(count), home, np.zeros(count, np.int64)
         grows = routing.home_side is not None or self._side == RIGHT
         rows, bucket = routing.grid.replicas(
-            block.codes, _grown(block.boxes, routing.reach) if grows else block.boxes, schedule,
+            block.codes, grown(block.boxes, routing.reach) if grows else block.boxes, schedule,
             block.times + self._bounds.lower, block.times + self._bounds.upper,
         )  # fmt: skip
         return rows, bucket, np.arange(len(rows)) - np.searchsorted(rows, rows)

@@ -7,19 +7,18 @@ from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
-import shapely
 
 from rivermouth.kernels.arrays import Bools, Floats, Ints
 from rivermouth.kernels.keys import row_hash
 from rivermouth.kernels.keys.values import ints
 from rivermouth.kernels.spatial import kdtree
+from rivermouth.kernels.spatial.boxes import boxes_of
 from rivermouth.kernels.spatial.geometry import Geometries
-from rivermouth.kernels.spatial.sphere import unit_vectors
 from rivermouth.kernels.stream_join import band_join
 from rivermouth.kernels.stream_join.query import StreamJoin
 from rivermouth.kernels.table_join import by_geometry
 from rivermouth.kernels.table_join.matching import Matcher, prepare
-from rivermouth.spec.conditions import DWithin, Nearest, named
+from rivermouth.spec.conditions import DWithin, Nearest, is_on_sphere, named
 
 
 class RowBlock:
@@ -80,13 +79,7 @@ class RowBlock:
         """
         if self._side.geometry is None:
             return np.zeros((len(self), 2))
-        spatial, geometries = self.join.spatial, self.geometries
-        if isinstance(spatial, (DWithin, Nearest)) and spatial.metric == "sphere":
-            corner = unit_vectors(*geometries.xy)
-            return np.column_stack([corner, corner])
-        if geometries.is_points:
-            return np.column_stack([*geometries.xy, *geometries.xy])
-        return np.asarray(shapely.bounds(geometries.shapes))
+        return boxes_of(self.geometries, sphere=is_on_sphere(self.join.spatial))
 
     @cached_property
     def keys(self) -> list[pa.Array]:

@@ -73,8 +73,13 @@ def geometries_for(
     return column.on_sphere() if is_on_sphere(spatial) else column
 
 
-def table_geometries(columns: Columns, geometry: Geometry, *, where: str) -> Geometries:
-    """The table's geometries; unreadable and invalid ones are an error that names them."""
+def table_geometries(
+    columns: Columns, geometry: Geometry, *, where: str, first_row: int = 0
+) -> Geometries:
+    """The table's geometries; unreadable and invalid ones are an error that names them.
+
+    `first_row` is the number of the first row, where others came before these.
+    """
     column = geometries_of(columns, geometry)
     counts = column.reject_counts
     if broken := counts.get("unreadable", 0) + counts.get("invalid", 0):
@@ -86,7 +91,7 @@ def table_geometries(columns: Columns, geometry: Geometry, *, where: str) -> Geo
         raise TableInvalid(
             where,
             f"{broken} geometries of column {geometry!r} are not valid",
-            there=f"the first is row {row}: {reason}",
+            there=f"the first is row {first_row + row}: {reason}",
             todo="Repair them (shapely.make_valid, ST_MakeValid) or leave them out.",
         )
     return column
@@ -99,8 +104,7 @@ def prepare(
     column = table_geometries(columns, spatial.right, where=where)
     kinds, sphere = _kinds(spatial, column), is_on_sphere(spatial)
     if sphere:
-        column = column.shapes_on_sphere()
-        _check_arcs(column, spatial, where=where)
+        column = drawn_on_sphere(column, spatial, where=where)
     if index is not None and index not in kinds:
         raise PlanError(
             where,
@@ -127,10 +131,14 @@ def prepare(
     return kind, {}
 
 
-def _check_arcs(column: Geometries, spatial: Spatial, *, where: str) -> None:
-    """Refuse edges of which it is not known along which great circle they run."""
-    if not (count := column.reject_counts.get("ambiguous", 0)):
-        return
+def drawn_on_sphere(column: Geometries, spatial: Spatial, *, where: str) -> Geometries:
+    """The table's geometries on the sphere.
+
+    Edges of which it is not known along which great circle they run are an error.
+    """
+    drawn = column.shapes_on_sphere()
+    if not (count := drawn.reject_counts.get("ambiguous", 0)):
+        return drawn
     raise TableInvalid(
         where,
         f"{count} shapes of column {spatial.right!r} have an edge between opposite points of the "
@@ -263,7 +271,7 @@ class SpatialMatcher:
         many = len(self._keys.rows) > _FEW * max(1, self._keys.count)
         if many and isinstance(self._spatial, Nearest):
             return self._nearest_by_group(probe, group, gone)
-        if many and not _holds_for_disjoint(self._spatial):
+        if many and not holds_for_disjoint(self._spatial):
             pairs = self._live(probe, gone)
             same = (group[pairs.left] >= 0) & (group[pairs.left] == self._keys.group[pairs.right])
             return Pairs(pairs.left[same], pairs.right[same])
@@ -339,7 +347,7 @@ class SpatialMatcher:
         return _TYPES[self._kind](**self._arrays)
 
 
-def _holds_for_disjoint(spatial: Spatial) -> bool:
+def holds_for_disjoint(spatial: Spatial) -> bool:
     """Whether geometries without a common point can satisfy `spatial`: no index helps then."""
     return isinstance(spatial, Topology) and (
         spatial.predicate == "disjoint"

@@ -1,10 +1,10 @@
 """One vocabulary for all operators: what one of them did in a batch, and over many batches.
 
 Operators report in one of two forms. A stateless one has a report per task, whose fields are the
-vocabulary's own. A stateful one has a report per bucket: ``counts`` that are summed over buckets
-and batches, a ``state`` that is summed over the buckets of the newest batch, the bucket's
-``watermark``, ``seconds``, and gauges: other numbers, by smallest, mean and largest.
-A count whose name is in the vocabulary takes its place there.
+vocabulary's own, and ``counts`` besides. A stateful one has a report per bucket: ``counts`` that
+are summed over buckets and batches, a ``state`` that is summed over the buckets of the newest
+batch, the bucket's ``watermark``, ``seconds``, and gauges: other numbers, by smallest, mean and
+largest. A count whose name is in the vocabulary takes its place there.
 """
 
 from __future__ import annotations
@@ -45,7 +45,10 @@ def record(tasks: Sequence[Report]) -> Record:
     """
     buckets = [bucket for task in tasks if "buckets" in task for bucket in task["buckets"]]
     plain = [task for task in tasks if "buckets" not in task]
-    known = ({name: task[name] for name in COUNTS if name in task} for task in plain)
+    known = (
+        {name: task[name] for name in COUNTS if name in task} | task.get("counts", {})
+        for task in plain
+    )
     watermarks = [bucket["watermark"] for bucket in buckets if bucket.get("watermark") is not None]
     timed = [report["seconds"] for report in (*plain, *buckets) if "seconds" in report]
     return {

@@ -7,20 +7,20 @@ from typing import Literal, get_args
 from pyspark.sql import DataFrame
 
 from rivermouth.errors import DefinitionError, PlanError
+from rivermouth.spark.engines.bucket_steps import buckets_step, in_buckets
 from rivermouth.spark.engines.functions import join_by_function
 from rivermouth.spark.engines.hotspots import Hotspots
 from rivermouth.spark.engines.native.join import native_join
 from rivermouth.spark.engines.table_steps import (
     MakeStep,
-    buckets_step,
     external_step,
     full_step,
     incremental_step,
 )
-from rivermouth.spark.engines.workers import Partitioner, in_buckets, join_in_workers
+from rivermouth.spark.engines.workers import Partitioner, join_in_workers
 from rivermouth.spark.runtime import versions
 from rivermouth.spark.runtime.folders import SNAPSHOTS, shared_folder
-from rivermouth.spark.validation.caches import check_external, check_incremental
+from rivermouth.spark.validation.caches import check_buckets, check_external, check_incremental
 from rivermouth.spark.validation.join_table import WHERE, How, Join, check
 from rivermouth.spark.validation.names import Suffixes
 from rivermouth.spark.validation.relation import Columns
@@ -133,9 +133,10 @@ def _joined(
         )
     is_frame = isinstance(join.source, FrameTable)
     if cache.buckets is not None:
-        _check_buckets(join, plan, is_frame)
-        make = buckets_step(join, cache, _folder(events, cache))
-        return join_in_workers(in_buckets(events, join, cache.buckets), join, make)
+        check_buckets(join, cache, plan, where=WHERE)
+        folder = _folder(events, cache)
+        sent = in_buckets(events, join, cache, folder)
+        return join_in_workers(sent, join, buckets_step(join, cache, folder))
     if plan == "native" or (plan is None and is_frame):
         return native_join(events, join, cache, None if is_frame else _folder(events, cache))
     if is_frame:
@@ -185,24 +186,6 @@ def _routed(
         events, path, where=WHERE, example="routing=rm.by_hotspot(path='/shared/routing')"
     )
     return Hotspots(routing, partitions, folder, f"routing-{name}")
-
-
-def _check_buckets(join: Join, plan: Plan | None, is_frame: bool) -> None:
-    """Whether the table can be cut into buckets, and the events be sent after them."""
-    if join.keys is None:
-        raise PlanError(
-            WHERE,
-            "rm.full(buckets=) cuts a table by its equality fields, and the condition has none",
-            there=f"it is {join.on}",
-            todo="Add one, as in rm.keys('city') & ... or by='city', or leave buckets out.",
-        )
-    if plan in ("native", "udf") or is_frame:
-        raise PlanError(
-            WHERE,
-            "rm.full(buckets=) lives in Python workers, which can read no DataFrame and get whole "
-            "events",
-            todo="Use plan='workers', and rm.snapshot(df, path) where the table is a frame.",
-        )
 
 
 def _check_sides(events: object, table: object) -> None:

@@ -83,9 +83,10 @@ def full(
         R-tree); for ranges "sorted", "skiplist" or "ideal_skiplist" (paper A's). None: chosen by
         what is in the table. The rows do not depend on it.
     buckets
-        For a table larger than a host's memory, joined by equality among other things: cut it into
-        so many parts by its keys and send each event to the task that has its part. A shuffle,
-        so None, the whole table in every worker, is faster where it fits.
+        For a table larger than a host's memory: cut it into so many parts, by its keys where the
+        condition has some and else by place, and send each event to the task that has its part.
+        By place every condition but `nearest`, `disjoint` and patterns that disjoint shapes
+        satisfy. A shuffle, so None, the whole table in every worker, is faster where it fits.
     changes
         A feed of the table's changes, ``rm.changes.files(...)`` and the like: each micro-batch
         joins the table with the changes up to its start. The table is read whole only at first,

@@ -24,7 +24,6 @@ from rivermouth.kernels.table_join.layered import Layer, LayeredMatcher
 from rivermouth.kernels.table_join.map_sketch import MOST_ROWS, Sketch
 from rivermouth.kernels.table_join.matching import Matcher, Pairs, reject_counts
 from rivermouth.spark import types
-from rivermouth.spark.engines import partitioning
 from rivermouth.spark.engines.micro_batch import micro_batch
 from rivermouth.spark.engines.stateless import Step
 from rivermouth.spark.validation.join_table import WHERE, Join
@@ -54,12 +53,6 @@ def full_step(join: Join, cache: Full, folder: SharedFolder) -> MakeStep:
     spec = join.snapshot_spec(cache)
     step = _FullStep if cache.changes is None else _FollowingStep
     return lambda shape: step(join, shape, spec, cache, folder)
-
-
-def buckets_step(join: Join, cache: Full, folder: SharedFolder) -> MakeStep:
-    """Against a snapshot in buckets; the events have a column `partitioning.ROUTE`."""
-    spec = join.snapshot_spec(cache)
-    return lambda shape: _BucketsStep(join, shape, spec, cache, folder)
 
 
 def incremental_step(join: Join, cache: Incremental) -> MakeStep:
@@ -98,8 +91,8 @@ class _Counts:
         self.rejected.update(pairs.reject_counts)
 
 
-class _Step:
-    """A task of the join, which counts what it sees."""
+class TableStep:
+    """A task of the join, whatever its cache, which counts what it sees."""
 
     def __init__(self, join: Join, shape: Shape) -> None:
         self._join, self._shape, self._counts = join, shape, _Counts()
@@ -117,7 +110,7 @@ class _Step:
         return out
 
 
-class _FullStep(_Step):
+class _FullStep(TableStep):
     """A task with one version of the table for all its batches."""
 
     def __init__(
@@ -125,7 +118,7 @@ class _FullStep(_Step):
     ) -> None:
         super().__init__(join, shape)
         self._version = Snapshot(spec, cache, folder.seen(where=WHERE), batch=micro_batch()).open()
-        self._matcher, self._table = _opened(join, spec, self._version)
+        self._matcher, self._table = open_matcher(join, spec, self._version)
         self._sketch, self._refresh = _sketch(join, self._version), cache.refresh
 
     def batches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -144,7 +137,7 @@ class _FullStep(_Step):
         return {**vars(self._counts), "table": table, **sketch}
 
 
-class _FollowingStep(_Step):
+class _FollowingStep(TableStep):
     """A task with one version of a table that follows changes."""
 
     def __init__(
@@ -177,42 +170,6 @@ def _sketch(join: Join, version: Version) -> Sketch | None:
     return None if join.spatial is None or rows > MOST_ROWS else Sketch(join.spatial.left, rows)
 
 
-class _BucketsStep(_Step):
-    """A task that maps the buckets of its events, as a rule one."""
-
-    def __init__(
-        self, join: Join, shape: Shape, spec: SnapshotSpec, cache: Full, folder: SharedFolder
-    ) -> None:
-        super().__init__(join, shape)
-        self._spec = spec
-        at = folder.seen(where=WHERE)
-        self._snapshot = Snapshot(spec, cache, at, batch=micro_batch())
-        self._versions: dict[int, Version] = {}
-
-    def batches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The joined rows of each batch, bucket by bucket."""
-        for batch in batches:
-            for bucket, part in partitioning.parts(batch):
-                began = time.perf_counter()
-                if bucket not in self._versions:
-                    self._versions[bucket] = self._snapshot.open(bucket)
-                matcher, table = _opened(self._join, self._spec, self._versions[bucket], bucket)
-                yield self._emit(part, matcher.match(self._probe(part)), table, began)
-
-    def report(self) -> dict[str, Any]:
-        """What was seen, and how old and large the buckets were."""
-        versions = self._versions.values()
-        table = {
-            "rows": sum(version.rows.num_rows for version in versions),
-            "version": max((version.number for version in versions), default=0),
-            "age_seconds": time.time() - min((v.loaded for v in versions), default=time.time()),
-            "load_seconds": sum(version.seconds for version in versions),
-            "index": next((version.index.kind for version in versions), None),
-            "buckets": sorted(self._versions),
-        }
-        return {**vars(self._counts), "table": table}
-
-
 class _Timed:
     """Batches, with the CPU time that it takes to get them from Spark."""
 
@@ -232,7 +189,7 @@ class _Timed:
         return seconds
 
 
-class _IncrementalStep(_Step):
+class _IncrementalStep(TableStep):
     """A task that shares its process's cache of keys."""
 
     def __init__(self, join: Join, shape: Shape, spec: LookupSpec, cache: Incremental) -> None:
@@ -259,7 +216,7 @@ class _IncrementalStep(_Step):
         return {**vars(self._counts), "cache": {"worker": worker, **since}}
 
 
-class _ExternalStep(_Step):
+class _ExternalStep(TableStep):
     """A task that queries the table's store, batch by batch."""
 
     def __init__(self, join: Join, shape: Shape) -> None:
@@ -299,15 +256,16 @@ def cast(join: Join, columns: dict[str, pa.Array]) -> dict[str, pa.Array]:
     return columns
 
 
-_Opened = tuple[Matcher, dict[str, pa.Array]]
+#: the condition over a version of the table, and its columns
+OpenMatcher = tuple[Matcher, dict[str, pa.Array]]
 _MOST_BUCKETS = 4  # of one table, that a worker keeps open
-_matchers: WorkerCache[str, WorkerCache[int, _Opened]] = WorkerCache(size=16)
+_matchers: WorkerCache[str, WorkerCache[int, OpenMatcher]] = WorkerCache(size=16)
 
 
-def _opened(join: Join, spec: SnapshotSpec, version: Version, bucket: int = 0) -> _Opened:
+def open_matcher(join: Join, spec: SnapshotSpec, version: Version, bucket: int = 0) -> OpenMatcher:
     """The matcher over a version; a worker keeps the newest of each table, or a few buckets."""
 
-    def make() -> _Opened:
+    def make() -> OpenMatcher:
         table, index = version.columns, version.index
         return Matcher(
             join.keys, join.spatial, table, index, span=join.range, srid=join.srid

@@ -32,11 +32,6 @@ def join_in_workers(
     return run(events, made, join.output, name=f"{WHERE}.{join.source.name}", about=join)
 
 
-def in_buckets(events: DataFrame, join: Join, count: int) -> DataFrame:
-    """The events, each where its bucket of `count` is mapped."""
-    return partitioning.to_partitions(events, partitioning.by_hash(join, count), count)
-
-
 def _joined(
     join: Join, batch: pa.RecordBatch, pairs: Pairs, table: dict[str, pa.Array]
 ) -> tuple[pa.RecordBatch, int]:

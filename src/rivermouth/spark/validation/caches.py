@@ -1,12 +1,15 @@
-"""Whether a cache other than `full` can serve a join."""
+"""Whether a cache, other than the whole table, can serve a join."""
 
 from __future__ import annotations
 
 import pyarrow as pa
 
 from rivermouth.errors import PlanError
+from rivermouth.kernels.table_join.place_buckets import is_local
 from rivermouth.spark.validation.join_table import Join
+from rivermouth.spec.caches import Full
 from rivermouth.tables.source import Queryable
+from rivermouth.tables.sources.frame import FrameTable
 
 
 def check_incremental(join: Join, *, where: str) -> None:
@@ -23,6 +26,44 @@ def check_incremental(join: Join, *, where: str) -> None:
             where,
             f"{join.source.name} cannot be asked for single keys",
             todo="Use rm.full(), or a table in a database or in Parquet files.",
+        )
+
+
+def check_buckets(join: Join, cache: Full, plan: str | None, *, where: str) -> None:
+    """Raise a `PlanError` where a table cannot be cut into buckets, or events not be sent there."""
+    if plan in ("native", "udf") or isinstance(join.source, FrameTable):
+        raise PlanError(
+            where,
+            "rm.full(buckets=) lives in Python workers, which can read no DataFrame and get whole "
+            "events",
+            todo="Use plan='workers', and rm.snapshot(df, path) where the table is a frame.",
+        )
+    if join.keys is not None:
+        return
+    there = f"the condition is {join.on}"
+    if join.spatial is None:
+        raise PlanError(
+            where,
+            "rm.full(buckets=) cuts a table by its equality fields or its places, and the "
+            "condition has neither",
+            there=there,
+            todo="Add equality fields, as in by='city', or leave buckets out.",
+        )
+    if not is_local(join.spatial):
+        raise PlanError(
+            where,
+            "rm.full(buckets=) cuts space, and what this condition looks for may be in any part "
+            "of it",
+            there=there,
+            todo="Add equality fields, as in rm.keys('city') & ..., use rm.dwithin or a predicate "
+            "of shapes that meet, or leave buckets out.",
+        )
+    if cache.index is not None:
+        raise PlanError(
+            where,
+            "rm.full(buckets=) by place chooses an index for each bucket by what is in it",
+            there=f"index is {cache.index!r}",
+            todo="Leave index out.",
         )
 
 

@@ -1,4 +1,4 @@
-"""A table in buckets, partitioned by its keys: written in one pass, each indexed when it is needed.
+"""A table in buckets: its rows are written in one pass, and a bucket is indexed when it is needed.
 
     v1793830112000000/parts/00007.arrow   the rows of bucket 7, in pieces, until they are indexed
     v1793830112000000/00007/              the same, as a version is kept: rows, index, version.json
@@ -6,13 +6,14 @@
 
 Which bucket a row belongs to is Spark's own hash of its keys (`kernels.keys.murmur`), so that
 Spark can route events to it. Rows whose keys are null or NaN equal nothing, and are left out.
+A table without keys is partitioned by place (see `place_buckets`).
 """
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -29,26 +30,32 @@ from rivermouth.tables.source import Source, check_unchanged, scan
 _PIECE = 64 << 20  # bytes that are partitioned at a time: a table is never in memory as a whole
 
 
-def write_parts(
+def write_by_keys(
     source: Source, schema: pa.Schema, keys: Sequence[str], count: int, folder: Path
 ) -> None:
     """Write the rows of a table to `count` files under `folder`, by the buckets of their keys."""
-    (folder / PARTS).mkdir()
 
     def write_all(batches: Iterator[pa.RecordBatch]) -> None:
-        with contextlib.ExitStack() as stack:
-            files = []
-            for bucket in range(count):
-                path = folder / PARTS / f"{bucket:05d}.arrow"
-                sink = stack.enter_context(pa.OSFile(str(path), "wb"))
-                files.append(stack.enter_context(pa.ipc.new_stream(sink, schema)))
-            for rows in _pieces(batches):
-                check_unchanged(rows, schema, schema.names, table=source.name)
-                whole = pa.table(rows.select(schema.names).columns, schema=schema)
-                for bucket, part in _partitioned(whole.combine_chunks(), keys, count):
-                    files[bucket].write_table(part)
+        rows = pieces(batches, schema, table=source.name)
+        parts = (part for piece in rows for part in _partitioned(piece, keys, count))
+        write_parts(parts, schema, count, folder)
 
     scan(source, schema.names, write_all)
+
+
+def write_parts(
+    parts: Iterable[tuple[int, pa.Table]], schema: pa.Schema, count: int, folder: Path
+) -> None:
+    """Write rows, each with its bucket of `count`, to the buckets' files under `folder`."""
+    (folder / PARTS).mkdir(exist_ok=True)
+    with contextlib.ExitStack() as stack:
+        files = []
+        for bucket in range(count):
+            path = folder / PARTS / f"{bucket:05d}.arrow"
+            sink = stack.enter_context(pa.OSFile(str(path), "wb"))
+            files.append(stack.enter_context(pa.ipc.new_stream(sink, schema)))
+        for bucket, part in parts:
+            files[bucket].write_table(part)
 
 
 def opened(
@@ -75,8 +82,16 @@ def opened(
     return store.open(version, name)
 
 
-def _pieces(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """The batches put together to pieces that are worth being partitioned."""
+def pieces(
+    batches: Iterable[pa.RecordBatch], schema: pa.Schema, *, table: str
+) -> Iterator[pa.Table]:
+    """The batches put together to pieces that are worth being partitioned, of one chunk each."""
+    for rows in _gathered(batches):
+        check_unchanged(rows, schema, schema.names, table=table)
+        yield pa.table(rows.select(schema.names).columns, schema=schema).combine_chunks()
+
+
+def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
     waiting: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:

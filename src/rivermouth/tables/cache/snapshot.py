@@ -13,16 +13,18 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 import pyarrow as pa
 
 from rivermouth.errors import TableMissing, TableStale
+from rivermouth.kernels.spatial.space_cut import SpaceCut
 from rivermouth.kernels.table_join import matching
 from rivermouth.spec.caches import Full
 from rivermouth.spec.changes import Changes
 from rivermouth.spec.conditions import Keys, Range, Spatial
 from rivermouth.spec.identity import digest, identity
-from rivermouth.tables.cache import buckets
+from rivermouth.tables.cache import buckets, place_buckets
 from rivermouth.tables.cache.batch_versions import MicroBatch
 from rivermouth.tables.cache.memory import release_memory
 from rivermouth.tables.cache.snapshot_store import (
@@ -39,6 +41,7 @@ from rivermouth.tables.changes.feed import feed_of
 from rivermouth.tables.source import Source, check_unchanged, revision_of
 from rivermouth.tables.worker_cache import WorkerCache
 
+T = TypeVar("T")
 _LARGE = 1 << 30
 
 
@@ -60,7 +63,8 @@ class SnapshotSpec:
         When the join was defined: a version that an earlier program left behind is used only
         while it is younger than ``refresh``.
     buckets
-        Into how many buckets the table is partitioned by its keys; None: it is kept whole.
+        Into how many buckets the table is partitioned, by its keys or without any by its places;
+        None: it is kept whole.
     changes
         The feed of changes that the table follows (see `changes.following`); None: none.
     """
@@ -94,8 +98,11 @@ class SnapshotSpec:
     def _followed(self, changes: Changes) -> tuple[object, ...]:
         return feed_of(changes, self.source, self.schema).identity, changes.key, changes.history
 
-    def write(self, folder: Path, loaded: float) -> None:
-        """Write a version: the whole table with its index, or its buckets without theirs."""
+    def write(self, folder: Path, loaded: float, before: Path | None = None) -> None:
+        """Write a version: the whole table with its index, or its buckets without theirs.
+
+        `before` is the version before it, whose places are partitioned in the same way.
+        """
         began, names = time.perf_counter(), self.schema.names
         revision = revision_of(self.source)
         if self.buckets is None:
@@ -104,13 +111,20 @@ class SnapshotSpec:
             rows, index = self.indexed(read)
             write(folder, rows, index, loaded=loaded, seconds=time.perf_counter() - began)
         else:
-            assert self.keys is not None
-            keys = [right for _, right in self.keys.pairs]
-            buckets.write_parts(self.source, self.schema, keys, self.buckets, folder)
+            self._write_buckets(self.buckets, folder, before)
             seconds = time.perf_counter() - began
             write_about(folder, loaded=loaded, seconds=seconds, buckets=self.buckets)
         if revision is not None and revision == revision_of(self.source):
             write_revision(folder, revision)  # else it changed while it was read
+
+    def _write_buckets(self, count: int, folder: Path, before: Path | None) -> None:
+        if self.keys is not None:
+            keys = [right for _, right in self.keys.pairs]
+            buckets.write_by_keys(self.source, self.schema, keys, count, folder)
+            return
+        assert self.spatial is not None
+        cut = None if before is None else place_buckets.read_cut(before)
+        place_buckets.write_by_place(self.source, self.schema, self.spatial, count, folder, cut)
 
     def indexed(self, read: pa.Table) -> tuple[pa.Table, matching.Index]:
         """The rows in one chunk, and their index."""
@@ -156,13 +170,20 @@ class Snapshot:
 
     def open(self, bucket: int | None = None) -> Version:
         """The rows and their index, mapped, or those of one bucket; it is indexed on first use."""
+        return self._of_version(lambda: self._opened(bucket))
+
+    def cut(self) -> SpaceCut:
+        """Where the buckets of a table that is partitioned by place lie."""
+        return self._of_version(lambda: place_buckets.read_cut(self._store.home / self._version))
+
+    def _of_version(self, read: Callable[[], T]) -> T:
         try:
-            return self._opened(bucket)
+            return read()
         except FileNotFoundError:  # so many versions were made since that this one was removed
             if self._batch is not None:
                 raise
             self._version = self._newest()
-            return self._opened(bucket)
+            return read()
 
     def _opened(self, bucket: int | None) -> Version:
         if bucket is None:
@@ -241,7 +262,8 @@ class Snapshot:
         if version is not None and self._is_unchanged(version):
             self._store.confirm(version, began)
         else:
-            version = self._store.add(began, lambda folder: self._spec.write(folder, began))
+            before = None if version is None else self._store.home / version
+            version = self._store.add(began, lambda folder: self._spec.write(folder, began, before))
             release_memory()
         with contextlib.suppress(FileNotFoundError):
             (self._store.home / "failure.json").unlink()

@@ -5,6 +5,7 @@
     v1793830112000000/version.json     when it was read, how long that took, the kind of index
     v1793830112000000/revision         what the table calls these rows, if it has a name for them
     v1793830112000000/parts/           of a table in buckets: their rows (see `buckets`)
+    v1793830112000000/cut.json         of one in buckets by place: where they lie
     CURRENT                            the newest version's name, replaced in one step
     batches/                           which version each micro-batch joins (see `batch_versions`)
     confirmed.json                     when the newest version was last found to be unchanged

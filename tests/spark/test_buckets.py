@@ -163,7 +163,7 @@ def test_only_the_buckets_that_events_ask_for_are_indexed(spark, tmp_path):
 
 def test_what_cannot_be_cut_is_said_at_definition(spark, events, table):
     cache = rm.full(buckets=4)
-    with pytest.raises(PlanError, match="cuts a table by its equality fields, and the condition"):
+    with pytest.raises(PlanError, match="cuts a table by its equality fields or its places"):
         rm.join_table(events["batch"], table, on=rm.asof("n", "w_n"), columns=["name"], cache=cache)
     with pytest.raises(PlanError, match="lives in Python workers, which can read no DataFrame"):
         rm.join_table(

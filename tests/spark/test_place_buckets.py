@@ -146,6 +146,18 @@ def test_events_go_where_their_bucket_is(spark, tmp_path):
     assert sorted(int(path.stem) for path in (version / "parts").iterdir()) == [1, 2, 3, 4, 5, 6]
 
 
+@pytest.mark.since("4.2")  # GEOMETRY
+def test_sparks_own_geometry_is_routed(events, event_rows, table, table_rows):
+    shapes = events["batch"].filter("id < 30").selectExpr("id", "ST_GeomFromWKB(a) as g")
+    on = rm.covers("g", "b")
+    joined = rm.join_table(shapes, table, on=on, columns=["name"], cache=rm.full(buckets=3))
+    known = [{"id": row["id"], "g": row["a"]} for row in event_rows if row["id"] < 30]
+    truth = oracle.join_table(known, table_rows, on=on, columns=["name"])
+    assert_same_rows(
+        rows(joined.select("id", "name")), [{"id": r["id"], "name": r["name"]} for r in truth]
+    )
+
+
 def test_places_with_keys_stay_in_the_buckets_of_their_keys(events, table, tmp_path):
     on = rm.within(rm.point("x", "y"), "b") & rm.keys({"id": "u"})
     cast = events["batch"].withColumn("id", F.col("id").cast("double"))

@@ -184,6 +184,11 @@ def table_in_buckets_on_s3(given: Given) -> DataFrame:
 
 
 @case
+def table_in_buckets_by_place(given: Given) -> DataFrame:
+    return placed(given, cache=rm.full(path=f"{given.folder}/snapshots", buckets=4))
+
+
+@case
 def table_incremental(given: Given) -> DataFrame:
     return driven(given, given.drivers_in_postgres, cache=rm.incremental(rows=20))
 

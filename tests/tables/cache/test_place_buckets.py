@@ -11,7 +11,7 @@ import shapely
 import rivermouth as rm
 from rivermouth.errors import TableInvalid
 from rivermouth.tables import files
-from rivermouth.tables.cache import buckets
+from rivermouth.tables.cache import place_buckets
 from rivermouth.tables.cache.snapshot import Snapshot, SnapshotSpec
 from rivermouth.tables.source import geometry_field
 
@@ -96,7 +96,7 @@ def test_every_shape_is_in_each_bucket_that_it_meets(tmp_path, count):
 
 def test_a_table_is_written_without_being_held(tmp_path, monkeypatch):
     """Neither what comes from the store nor what is spilled is in memory as a whole."""
-    monkeypatch.setattr(buckets, "_PIECE", 200_000)
+    monkeypatch.setattr(place_buckets, "_PIECE", 200_000)
 
     def wide(number):
         return [{**row, "name": row["name"] + 4000 * "y"} for row in squares(number)]
@@ -111,7 +111,7 @@ def test_a_table_is_written_without_being_held(tmp_path, monkeypatch):
 
 
 def test_a_scan_that_begins_again_writes_each_row_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(buckets, "_PIECE", 1000)
+    monkeypatch.setattr(place_buckets, "_PIECE", 1000)
     whole = Scanned(squares)
     expected = rows(Snapshot(spec(whole, 3), rm.full(buckets=3), str(tmp_path / "a")), 3)
     source = Scanned(squares, lost=[ConnectionError()])
@@ -167,7 +167,7 @@ def test_a_table_without_rows_is_in_empty_buckets(tmp_path):
 
 
 def test_a_shape_that_is_not_valid_is_found_when_the_table_is_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(buckets, "_PIECE", 1)
+    monkeypatch.setattr(place_buckets, "_PIECE", 1)
     bow = shapely.from_wkt("POLYGON ((0 0, 1 1, 1 0, 0 1, 0 0))").wkb
     source = Scanned(lambda n: [{"name": "a", "shape": bow if n == 7 else None}] * 2, count=9)
     with pytest.raises(TableInvalid, match=r"2 geometries of column 'shape' .* row 14: Self-inter"):

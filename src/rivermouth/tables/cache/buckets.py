@@ -36,7 +36,7 @@ def write_by_keys(
     """Write the rows of a table to `count` files under `folder`, by the buckets of their keys."""
 
     def write_all(batches: Iterator[pa.RecordBatch]) -> None:
-        rows = pieces(batches, schema, table=source.name)
+        rows = pieces(batches, schema, table=source.name, size=_PIECE)
         parts = (part for piece in rows for part in _partitioned(piece, keys, count))
         write_parts(parts, schema, count, folder)
 
@@ -83,23 +83,23 @@ def opened(
 
 
 def pieces(
-    batches: Iterable[pa.RecordBatch], schema: pa.Schema, *, table: str
+    batches: Iterable[pa.RecordBatch], schema: pa.Schema, *, table: str, size: int
 ) -> Iterator[pa.Table]:
-    """The batches put together to pieces that are worth being partitioned, of one chunk each."""
-    for rows in _gathered(batches):
+    """The batches put together to pieces of about `size` bytes, of one chunk each."""
+    for rows in _gathered(batches, size):
         check_unchanged(rows, schema, schema.names, table=table)
         yield pa.table(rows.select(schema.names).columns, schema=schema).combine_chunks()
 
 
-def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+def _gathered(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.Table]:
     waiting: list[pa.RecordBatch] = []
-    size = 0
+    held = 0
     for batch in batches:
         waiting.append(batch)
-        size += batch.nbytes
-        if size >= _PIECE:
+        held += batch.nbytes
+        if held >= size:
             yield pa.Table.from_batches(waiting)
-            waiting, size = [], 0
+            waiting, held = [], 0
     if waiting:
         yield pa.Table.from_batches(waiting)
 

@@ -35,6 +35,7 @@ from rivermouth.tables.source import Source, scan
 
 _CUT, _SPILL = "cut.json", "spill.arrow"
 _BOX = "_rivermouth_box"
+_PIECE = 16 << 20  # bytes that are partitioned at a time; their shapes, parsed, are ten times that
 _OFFSET = 4  # bytes that a text or WKB needs besides its own
 
 
@@ -90,7 +91,7 @@ class _PlacedTable:
     def placed(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
         """The rows that can match something, with a column of boxes."""
         name, first_row = self._source.name, 0
-        for piece in pieces(batches, self._schema, table=name):
+        for piece in pieces(batches, self._schema, table=name, size=_PIECE):
             columns = {field: array_of(piece, field) for field in piece.column_names}
             rows, boxes = place_buckets.table_boxes(
                 self._spatial, columns, where=name, first_row=first_row

@@ -69,7 +69,7 @@ def ran_twice(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("case", ["aggregate", "by_hash", "workers", "native", "chain"])
+@pytest.mark.parametrize("case", ["aggregate", "by_hash", "by_place", "workers", "native", "chain"])
 def test_rows_of_a_stage_that_ran_twice_count_once(ran_twice: dict[str, Any], case: str) -> None:
     numbers = ran_twice[case]
     assert numbers["lost"] > 0

@@ -18,11 +18,13 @@ import rivermouth as rm
 from rivermouth.testing import replay, rows
 
 BATCHES, TASKS = 3, 6
+KEYS, SPOT = rm.keys("uid"), rm.point("uid", "uid")
 HOW = {
-    "workers": (None, "workers"),
-    "udf": (None, "udf"),
-    "buckets": (TASKS, None),
-    "native": (None, "native"),
+    "workers": (None, "workers", KEYS),
+    "udf": (None, "udf", KEYS),
+    "buckets": (TASKS, None, KEYS),
+    "buckets by place": (TASKS, None, rm.dwithin(SPOT, SPOT, distance=0)),
+    "native": (None, "native", KEYS),
 }
 
 
@@ -75,7 +77,7 @@ def test_tasks_of_a_batch_that_straddle_refreshes_join_one_version(spark, tmp_pa
     events = spark.range(60 * BATCHES).selectExpr("id div 60 batch", "id % 60 uid")
     stream = replay(events.coalesce(1), cuts=[60] * BATCHES, path=tmp_path / "events")
     slow = stream.repartition(TASKS).mapInArrow(slowly, stream.schema)
-    buckets, plan = HOW[how]
+    buckets, plan, on = HOW[how]
     cache = rm.full(refresh="10 milliseconds", path=tmp_path / "snapshots", buckets=buckets)
     found = defaultdict(set)
 
@@ -85,12 +87,12 @@ def test_tasks_of_a_batch_that_straddle_refreshes_join_one_version(spark, tmp_pa
 
     with Changing(tmp_path / "table.parquet"):
         joined = rm.join_table(
-            slow, rm.tables.parquet(tmp_path / "table.parquet"), on=rm.keys("uid"), cache=cache,
-            plan=plan,
+            slow, rm.tables.parquet(tmp_path / "table.parquet"), on=on, cache=cache, plan=plan,
+            columns=["value"],
         )  # fmt: skip
         writer = joined.writeStream.trigger(availableNow=True)
         if sink == "memory":
-            name = f"versions_{how}"
+            name = f"versions_{how}".replace(" ", "_")
             writer.format("memory").queryName(name).start().awaitTermination()
             keep(spark.table(name), 0)
         else:

@@ -10,6 +10,7 @@ import shapely
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from tests.kernels.table_join.test_matching import wkb
+from tests.spark.test_buckets import one_how
 from tests.spark.test_join_table import BAD, HOWS, ODD, TOPOLOGY
 from tests.support.shapes import pool
 
@@ -66,13 +67,6 @@ def events(spark, event_rows):
     made = [tuple(row.values()) for row in event_rows]
     frame = spark.createDataFrame(made, "id long, x double, y double, a binary").repartition(2)
     return {"batch": frame, "stream": replay(frame, cuts=[1, 22, len(event_rows) - 23])}
-
-
-def one_how(events, table, on, how, cache):
-    brought = {"columns": ["name"]} if how in ("inner", "left") else {}
-    joined = rm.join_table(events, table, on=on, how=how, cache=cache, **brought)
-    name = F.col("name") if brought else F.lit(None).cast("string")
-    return joined.select("id", name.alias("name"), F.lit(how).alias("how"))
 
 
 def all_hows(events, table, on, cache):

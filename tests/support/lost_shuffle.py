@@ -35,7 +35,8 @@ def joined(stream: DataFrame, folder: Path, **more: Any) -> DataFrame:
     """Three of four events have a row in the table."""
     pq.write_table(pa.table({"k": [0, 1, 2], "name": list("abc")}), folder / "t.parquet")
     table = rm.tables.parquet(folder / "t.parquet")
-    return rm.join_table(stream, table, on=rm.keys("k"), how="left", **more)
+    given = {"on": rm.keys("k"), "how": "left", "columns": ["name"], **more}
+    return rm.join_table(stream, table, **given)
 
 
 def started(frame: DataFrame, folder: Path, **trigger: Any) -> StreamingQuery:
@@ -67,6 +68,10 @@ def numbers(spark: SparkSession, case: str, folder: Path) -> dict[str, Any]:
         out = rm.aggregate(stream, SUMMARY, slack=rm.fixed("0 seconds"))
     elif case == "by_hash":
         out = joined(stream, folder, routing=rm.by_hash(partitions=6))
+    elif case == "by_place":
+        spot = rm.point("k", "k")
+        on, cache = rm.dwithin(spot, spot, distance=0), rm.full(buckets=6)
+        out = joined(stream, folder, on=on, cache=cache)
     elif case == "chain":
         out = rm.aggregate(joined(stream, folder), SUMMARY, slack=rm.fixed("0 seconds"))
     else:
@@ -87,7 +92,7 @@ def numbers(spark: SparkSession, case: str, folder: Path) -> dict[str, Any]:
 if __name__ == "__main__":
     # more tasks than cores after a shuffle, so that some of them find the files lost
     spark = session("lost", conf={"spark.sql.shuffle.partitions": "6"})
-    cases = ("aggregate", "by_hash", "workers", "native", "chain")
+    cases = ("aggregate", "by_hash", "by_place", "workers", "native", "chain")
     sys.stdout.write(
         json.dumps({case: numbers(spark, case, Path(sys.argv[1]) / case) for case in cases}) + "\n"
     )

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.examples import examples
+from tests.support.far_folder import share
 
 import rivermouth as rm
 from rivermouth.errors import DefinitionError, TableStale, TableUnavailable
 from rivermouth.kernels.keys import murmur
-from rivermouth.tables import files
 from rivermouth.tables.cache import buckets
 from rivermouth.tables.cache.snapshot import Snapshot, SnapshotSpec
 from rivermouth.tables.cache.snapshot_store import SnapshotStore
@@ -136,17 +136,11 @@ def test_a_refresh_that_fails_leaves_the_last_good_buckets_up_to_max_age(tmp_pat
 
 
 def test_a_host_fetches_the_parts_it_needs_from_where_they_are_shared(tmp_path, monkeypatch):
-    import pyarrow.fs
-
-    (tmp_path / "shared").mkdir()
-    tree = pyarrow.fs.SubTreeFileSystem(str(tmp_path / "shared"), pyarrow.fs.LocalFileSystem())
-    real = files.filesystem
-    far = lambda path: (tree, path.split("://")[1]) if "://" in path else real(path)  # noqa: E731
-    monkeypatch.setattr(files, "filesystem", far)
+    far = share(tmp_path / "shared", monkeypatch)
     source, cache = Pieces(), rm.full(buckets=4)
     for host, bucket in (("a", 1), ("b", 3)):
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / host))
-        found = Snapshot(spec(source, 4), cache, "far://bucket")
+        found = Snapshot(spec(source, 4), cache, far)
         assert len(names(found.open(bucket))) == np.count_nonzero(
             murmur.buckets([pa.array(range(100))], 4) == bucket
         )

@@ -4,13 +4,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.fs
 import pytest
 import shapely
+from tests.support.far_folder import share
 
 import rivermouth as rm
 from rivermouth.errors import TableInvalid
-from rivermouth.tables import files
 from rivermouth.tables.cache import place_buckets
 from rivermouth.tables.cache.snapshot import Snapshot, SnapshotSpec
 from rivermouth.tables.source import geometry_field
@@ -143,15 +142,11 @@ def test_a_later_version_is_cut_as_the_first_so_that_routes_stay(tmp_path):
 
 
 def test_a_host_fetches_the_cut_and_the_parts_it_needs(tmp_path, monkeypatch):
-    (tmp_path / "shared").mkdir()
-    tree = pyarrow.fs.SubTreeFileSystem(str(tmp_path / "shared"), pyarrow.fs.LocalFileSystem())
-    real = files.filesystem
-    far = lambda path: (tree, path.split("://")[1]) if "://" in path else real(path)  # noqa: E731
-    monkeypatch.setattr(files, "filesystem", far)
+    far = share(tmp_path / "shared", monkeypatch)
     source, cuts = Scanned(squares), []
     for host, bucket in (("a", 1), ("b", 3)):
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / host))
-        found = Snapshot(spec(source, 4), rm.full(buckets=4), "far://bucket")
+        found = Snapshot(spec(source, 4), rm.full(buckets=4), far)
         cuts.append(found.cut().described())
         assert found.open(bucket).rows.num_rows
         here = [path.name for path in (tmp_path / host).rglob("0000?*")]

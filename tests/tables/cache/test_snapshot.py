@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import shapely
+from tests.support.far_folder import share
 
 import rivermouth as rm
 from rivermouth.errors import TableInvalid, TableStale, TableUnavailable
-from rivermouth.tables import files
 from rivermouth.tables.cache.snapshot import Snapshot, SnapshotSpec
 from rivermouth.tables.cache.snapshot_store import SnapshotStore, write
 from rivermouth.tables.source import geometry_field
@@ -258,19 +258,12 @@ def test_a_version_that_leaves_before_a_task_has_opened_it_is_replaced_by_the_ne
 
 def test_a_snapshot_travels_through_a_uri_and_is_copied_once_per_host(tmp_path, monkeypatch):
     """A URI of a file system other than the local folder's: pyarrow's, on a sub-tree."""
-    import pyarrow.fs
-
-    shared = tmp_path / "shared"
-    shared.mkdir()
-    tree = pyarrow.fs.SubTreeFileSystem(str(shared), pyarrow.fs.LocalFileSystem())
-    real = files.filesystem
-    far = lambda path: (tree, path.split("://")[1]) if "://" in path else real(path)  # noqa: E731
-    monkeypatch.setattr(files, "filesystem", far)
+    far = f"{share(tmp_path / 'shared', monkeypatch)}/snapshots"
     source = Memory()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "host-a"))
-    first = Snapshot(spec(source), rm.full(), "far://bucket/snapshots").open()
+    first = Snapshot(spec(source), rm.full(), far).open()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "host-b"))
-    other = Snapshot(spec(source), rm.full(), "far://bucket/snapshots").open()
+    other = Snapshot(spec(source), rm.full(), far).open()
     assert names(first) == names(other) == ["0-1", "1-1"]
     assert len(source.reads) == 1
     assert first.number == other.number
@@ -294,21 +287,15 @@ def test_what_an_earlier_program_left_is_used_only_while_it_is_young(tmp_path):
 
 def test_a_reader_of_the_table_finds_what_another_host_has_shared_meanwhile(tmp_path, monkeypatch):
     """It asks for the newest while it holds the lock, and must not wait for itself."""
-    import pyarrow.fs
-
-    (tmp_path / "shared").mkdir()
-    tree = pyarrow.fs.SubTreeFileSystem(str(tmp_path / "shared"), pyarrow.fs.LocalFileSystem())
-    real = files.filesystem
-    far = lambda path: (tree, path.split("://")[1]) if "://" in path else real(path)  # noqa: E731
-    monkeypatch.setattr(files, "filesystem", far)
+    far = share(tmp_path / "shared", monkeypatch)
     source, cache = Memory(), rm.full(max_age="10 seconds")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "host-a"))
-    Snapshot(spec(source), cache, "far://bucket", lambda: 1000.0).open()
+    Snapshot(spec(source), cache, far, lambda: 1000.0).open()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "host-b"))
     for now in (1011.0, 1022.0, 1033.0):
-        Snapshot(spec(source), cache, "far://bucket", lambda now=now: now).open()
+        Snapshot(spec(source), cache, far, lambda now=now: now).open()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "host-a"))
-    found = Snapshot(spec(source), cache, "far://bucket", lambda: 1034.0).open()
+    found = Snapshot(spec(source), cache, far, lambda: 1034.0).open()
     assert names(found) == ["0-4", "1-4"]
     kept = [path.name for path in (tmp_path / "shared").rglob("v*") if path.is_dir()]
     assert len(kept) == 2

@@ -1,0 +1,80 @@
+"""A task that joins a table in buckets by place, in this process: its batches, and what waits."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import shapely
+from pyspark.sql import types as t
+
+import rivermouth as rm
+from rivermouth.spark.engines import bucket_steps
+from rivermouth.spark.engines.partitioning import ROUTE
+from rivermouth.spark.engines.workers import _joined
+from rivermouth.spark.validation.join_table import check
+from rivermouth.spec.locations import Location
+from rivermouth.tables.shared_folder import SharedFolder
+from rivermouth.testing import oracle
+
+ON = rm.intersects("a", "b")
+
+
+def circles(seed, count):
+    spots = np.random.default_rng(seed).uniform(0, 10, (count, 2))
+    return shapely.to_wkb(shapely.buffer(shapely.points(spots), 1.0, quad_segs=2)).tolist()
+
+
+@pytest.fixture
+def table(tmp_path):
+    shapes = circles(1, 80)
+    pq.write_table(
+        pa.table({"name": [f"{n}" for n in range(80)], "b": pa.array(shapes, pa.binary())}),
+        tmp_path / "table.parquet",
+    )
+    return rm.tables.parquet(tmp_path / "table.parquet", geometry="b")
+
+
+def joined(table, folder, shapes, route):
+    """The rows of each batch that a task gives, and its report."""
+    fields = [t.StructField("id", t.LongType()), t.StructField("a", t.BinaryType())]
+    join = check(t.StructType(fields), table, on=ON, how="left", columns=["name"], suffixes=None)
+    cache, shared = rm.full(buckets=6), SharedFolder(Location(str(folder)))
+    step = bucket_steps.buckets_step(join, cache, shared)(_joined)
+    ids, routes = pa.array(range(len(shapes))), pa.array(route, pa.int32())
+    batch = pa.RecordBatch.from_arrays(
+        [ids, pa.array(shapes, pa.binary()), routes], ["id", "a", ROUTE]
+    )
+    parts = [batch.slice(start, 10) for start in range(0, len(shapes), 10)]
+    found = [
+        sorted((row["id"], row["name"]) for row in out.select(["id", "name"]).to_pylist())
+        for out in step.batches(iter(parts))
+    ]
+    return found, step.report()
+
+
+@pytest.mark.parametrize("held", [0, 64 << 20], ids=["at once", "at the end"])
+def test_events_across_a_cut_come_once_whenever_they_are_looked_up(
+    table, tmp_path, monkeypatch, held
+):
+    monkeypatch.setattr(bucket_steps, "_HELD", held)
+    shapes = [*circles(2, 40), None, shapely.box(0, 0, 10, 10).wkb]
+    found, report = joined(table, tmp_path / "store", shapes, [0] * len(shapes))
+    known = [{"name": f"{n}", "b": shape} for n, shape in enumerate(circles(1, 80))]
+    events = [{"id": n, "a": shape} for n, shape in enumerate(shapes)]
+    truth = oracle.join_table(events, known, on=ON, how="left", columns=["name"])
+    expected = sorted((row["id"], row["name"] or "") for row in truth)
+    assert sorted((n, name or "") for part in found for n, name in part) == expected
+    assert (report["rows_in"], report["rejected"]) == (42, {"null": 1})
+    assert report["counts"]["replicated_rows"] >= 5, "the large box is looked up in six buckets"
+    waited = [part for part in found if 41 in dict(part)]
+    assert waited == [found[-1]]
+
+
+def test_rows_do_not_depend_on_where_events_were_sent(table, tmp_path):
+    """As when Spark has routed them by another version's cut."""
+    shapes, rng = circles(3, 40), np.random.default_rng(4)
+    found = [
+        joined(table, tmp_path / "store", shapes, route)[0]
+        for route in ([0] * 40, rng.integers(0, 6, 40))
+    ]
+    assert found[0] == found[1]

@@ -281,6 +281,35 @@ def test_a_restart_goes_on_with_other_partitions_and_refuses_other_buckets(spark
         rows(pairs(2), **kept)
 
 
+def test_shapes_on_a_lattice_refuse_the_state_of_one_side_sent_everywhere(spark, tmp_path):
+    """The earlier default is salt=buckets: with it a checkpoint of that time goes on."""
+    from rivermouth.testing.results import StreamFailed
+
+    folder, kept = tmp_path / "stream", {"checkpointLocation": str(tmp_path / "checkpoint")}
+    shapes = [
+        (n, NOON + dt.timedelta(seconds=n), bytearray(shapely.box(n, 0, n + 1, 1).wkb))
+        for n in range(3)
+    ]
+    parts = [spark.createDataFrame([row], "id int, at timestamp, shape binary") for row in shapes]
+    source = replay(parts[0], path=folder)
+
+    def pairs(**salt):
+        return rm.join_interval(
+            source, source, on=rm.intersects("shape", "shape"), time="at", columns={"other": "id"},
+            between=("-1 minute", "1 minute"), lateness="1 hour", buckets=4, grid=rm.grid(**salt),
+        )  # fmt: skip
+
+    assert len(rows(pairs(salt=4), **kept)) == 1
+    for n, part in enumerate(parts[1:]):
+        replay(part, path=tmp_path / f"later-{n}")
+        (tmp_path / f"later-{n}" / "batch-000000.parquet").rename(folder / f"later-{n}.parquet")
+    message = r"the checkpoint's state is not this query's.*routing.*lattice"
+    with pytest.raises(StreamFailed, match=message):
+        rows(pairs(), **kept)
+    found = sorted((row["id"], row["other"]) for row in rows(pairs(salt=4), **kept))
+    assert found == [(0, 1), (1, 0), (1, 1), (1, 2), (2, 1), (2, 2)]
+
+
 def skewed(names, seed, first, rows=1200):
     """Rows of a minute in a wide plain, half of them in one cell."""
     rng = np.random.default_rng(seed)
@@ -381,6 +410,10 @@ WRONG = {
     ),
     "skew_path": (
         {"on": rm.dwithin("g", "g", distance=1), "grid": rm.grid(skew_path="/tmp/skew")},
+        r"grid\(skew_path=\) between two columns of shapes",
+    ),
+    "skew_path of a lattice": (
+        {"on": rm.intersects("g", "g"), "grid": rm.grid(skew_path="/tmp/skew")},
         r"grid\(skew_path=\) between two columns of shapes",
     ),
 }

@@ -325,7 +325,9 @@ def _identities(
         "when": times,
         "how": join.how,
         "bin": join.bin,
-        "routing": Described("routing", (grid, routing.home_side, routing.reach)),
+        "routing": Described("routing", (grid, routing.home_side, routing.reach))
+        if routing.lattice is None
+        else Described("lattice", (grid, *routing.lattice)),
     }
     v1 = " ".join(part if isinstance(part, str) else text_v1(part) for part in parts.values())
     return identity(format=FORMAT, columns=columns, **parts), f"{FORMAT} {v1} {columns}"

@@ -45,8 +45,11 @@ def grid(
     ----------
     cell
         The side of a cell: in the coordinates' unit, or in metres where distances are. None:
-        eight times the distance in `on`. A join by a topological predicate has no distance;
-        without a cell it spreads one side's rows over all buckets and sends the other's to each.
+        eight times the distance in `on`. A join by a topological predicate has no distance:
+        without a cell, rows of two columns of shapes go to a row and a column of a lattice of
+        buckets, and where one side is `rm.point` its rows are spread over all buckets, and the
+        other's sent to each. Shapes that are small beside their area are joined faster with a
+        cell, some ten times as wide as they are.
     bin
         The length of a bin of time. None: a quarter of the interval, at least a second; or the step
         from window to window, several where very many overlap.

@@ -134,7 +134,8 @@ class PairEmitter:
     ) -> tuple[Ints, Ints]:
         """The pairs that this bucket emits: all, or those whose reference point it owns."""
         self.counts["candidates"] += tested
-        if self.routing.home_side is not None or not len(li):
+        is_single = self.routing.home_side is not None or self.routing.lattice is not None
+        if is_single or not len(li):
             return li, ri
         own = owners(self.routing, left, li, right, ri) == self.bucket
         return li[own], ri[own]

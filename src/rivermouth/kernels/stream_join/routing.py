@@ -6,6 +6,13 @@ overlap. Where there is no home side, because both may hold shapes, both are sen
 that their boxes overlap, and a pair is emitted by the bucket that owns its reference point: the
 lower left corner of the boxes' intersection (paper C's rule, for both sides).
 
+Without a distance nothing says how wide a cell should be, and a row's own size says nothing of
+those that it may meet: one that covers the country may come later. Two columns of shapes are then
+joined on a *lattice* of buckets: a left row goes to all buckets of one row of it, a right row to
+all of one column, both drawn by a hash, so that every pair meets in exactly one bucket (Okcan and
+Riedewald's 1-Bucket-Theta). Each row has about the square root of the number of buckets as
+replicas, and no bucket has more than another, however shapes are distributed.
+
 A left row without a partner must be known to have none, and the nearest must be chosen among all:
 for those joins the left side is the home side. Where nothing bounds how far away partners are, the
 other side's rows are sent to every bucket.
@@ -13,6 +20,7 @@ other side's rows are sent to every bucket.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,11 +64,14 @@ class CellRouting:
         The side whose rows live in one bucket each, None where neither's do.
     reach
         By how much boxes of the other side (of the right one, without a home side) are grown.
+    lattice
+        Rows and columns of the buckets' lattice, None where cells or keys divide the rows.
     """
 
     grid: CellGrid
     home_side: int | None
     reach: float
+    lattice: tuple[int, int] | None = None
 
 
 def plan_routing(
@@ -75,7 +86,7 @@ def plan_routing(
         and one cell for everything where there is none.
     salts
         Over how many buckets the rows of one cell are spread. None: one, or all where there are
-        neither cells nor keys to tell rows apart by.
+        neither cells nor keys to tell rows apart by; between two columns of shapes a lattice.
     """
     spatial = join.spatial
     limit = spatial.limit if isinstance(spatial, (DWithin, Nearest)) else None
@@ -89,12 +100,16 @@ def plan_routing(
         cell = _CELLS * limit or None
     if on_sphere and cell is not None:
         cell = cell / RADIUS
+    reach = 0.0 if limit is None else chord(limit, 3 if on_sphere else 2)
+    is_divided = cell is not None or join.keys is not None or salts is not None
+    if not (left_is_home or any(points) or unbounded or is_divided):
+        rows = math.isqrt(buckets)
+        return CellRouting(CellGrid(buckets, None), None, reach, (rows, buckets // rows))
     if salts is None:
         salts = buckets if cell is None and join.keys is None else 1
     home_side: int | None = LEFT
     if not (left_is_home or points[LEFT] or spatial is None):
         home_side = RIGHT if points[RIGHT] else LEFT if cell is None else None
-    reach = 0.0 if limit is None else chord(limit, 3 if on_sphere else 2)
     return CellRouting(CellGrid(buckets, cell, min(salts, buckets)), home_side, reach)
 
 
@@ -124,6 +139,16 @@ def _row_salts(block: RowBlock) -> Ints:
         bits = np.ascontiguousarray(block.boxes[:, axis]).view(np.int64)
         mixed = hash_ints(mixed ^ bits).view(np.int64)
     return np.asarray(mixed.view(np.uint64) >> np.uint64(34)).astype(np.int64)
+
+
+def _on_lattice(lattice: tuple[int, int], side: int, salts: Ints) -> tuple[Ints, Buckets, Ints]:
+    """Row, bucket and number of the replica: a left row's row of buckets, a right one's column."""
+    rows, columns = lattice
+    many = columns if side == LEFT else rows
+    replica = np.tile(np.arange(many), len(salts))
+    own = np.repeat(salts % lattice[side], many)
+    bucket = own * columns + replica if side == LEFT else replica * columns + own
+    return np.repeat(np.arange(len(salts)), many), bucket.astype(np.int32), replica
 
 
 class StreamJoinRouter:
@@ -205,6 +230,8 @@ class StreamJoinRouter:
     def _assigned(self, block: RowBlock) -> tuple[Ints, Buckets, Ints]:
         """Row, bucket and number of the replica, for all buckets that rows are sent to."""
         routing, schedule = self._routing, self._schedule or SaltSchedule()
+        if routing.lattice is not None:
+            return _on_lattice(routing.lattice, self._side, _row_salts(block))
         if routing.home_side == self._side:
             cells, count = cell_keys(routing, block), len(block)
             salts = schedule.salts(cells, block.times)

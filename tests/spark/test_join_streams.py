@@ -34,6 +34,8 @@ CASES = {
     "plane & equal": rm.dwithin(rm.point("x", "y"), rm.point("v", "w"), distance=2)
     & rm.keys({"key": "k"}),
     "shapes": rm.intersects("a", "b"),
+    "shapes in metres": rm.dwithin("a", "b", meters=120_000),
+    "nearest shape in metres": rm.nearest(rm.point("x", "y"), "b", meters=200_000),
     "nearest": rm.nearest(rm.point("x", "y"), rm.point("v", "w"), k=2),
     "nearest shape": rm.nearest("a", "b", distance=2),
 }

@@ -450,7 +450,7 @@ def dwithin(
     meters
         Great circle, in degrees of longitude and latitude, on a sphere of 6,371,008.7714 m: from
         the event's point to the table's point, line or polygon, whose edges are the shorter arcs
-        of great circles; 0 inside. Between two streams: points only.
+        of great circles; 0 inside. Between two streams: any geometries on both sides.
     """
     limit, metric = _bound("dwithin", distance, meters)
     if limit is None:

@@ -30,7 +30,7 @@ from rivermouth.spec.conditions import (
     named,
     split,
 )
-from rivermouth.testing.sphere import distance as sphere_distance
+from rivermouth.testing.sphere import shape_distance as sphere_distance
 
 Row = dict[str, Any]
 Match = tuple[Row, float | None]
@@ -91,8 +91,13 @@ def join_table(
     return joined
 
 
-def matches(event: Row, table: Iterable[Row], on: Condition) -> list[Match]:
-    """The rows of `table` that `event` matches, each with its distance where `on` is a nearest."""
+def matches(
+    event: Row, table: Iterable[Row], on: Condition, *, only_points: bool = True
+) -> list[Match]:
+    """The rows of `table` that `event` matches, each with its distance where `on` is a nearest.
+
+    With `only_points` an event that is no point matches nothing on the sphere.
+    """
     keys, spatial, span = split(on)
     # None is tested for; NaN is unequal by itself
     rows = [
@@ -105,8 +110,8 @@ def matches(event: Row, table: Iterable[Row], on: Condition) -> list[Match]:
     if spatial is None:
         return [(row, None) for row in rows]
     if isinstance(spatial, Nearest):
-        return _nearest(event, rows, spatial)
-    return [(row, None) for row in rows if _holds(event, row, spatial)]
+        return _nearest(event, rows, spatial, only_points)
+    return [(row, None) for row in rows if _holds(event, row, spatial, only_points)]
 
 
 def _in_range(event: Row, rows: Sequence[Row], span: Range) -> list[Row]:
@@ -143,9 +148,9 @@ def _ordered(value: Any) -> Any:
     return value
 
 
-def _holds(event: Row, row: Row, spatial: Topology | DWithin) -> bool:
+def _holds(event: Row, row: Row, spatial: Topology | DWithin, only_points: bool) -> bool:
     metric: Metric = spatial.metric if isinstance(spatial, DWithin) else "planar"
-    left = shape_of(event, spatial.left, metric)
+    left = shape_of(event, spatial.left, metric, only_points)
     right = shape_of(row, spatial.right, metric, only_points=False)
     if left is None or right is None:
         return False
@@ -159,8 +164,8 @@ def _holds(event: Row, row: Row, spatial: Topology | DWithin) -> bool:
         return bool(shapely.dwithin(left, right, spatial.limit))
 
 
-def _nearest(event: Row, rows: Sequence[Row], spatial: Nearest) -> list[Match]:
-    here = shape_of(event, spatial.left, spatial.metric)
+def _nearest(event: Row, rows: Sequence[Row], spatial: Nearest, only_points: bool) -> list[Match]:
+    here = shape_of(event, spatial.left, spatial.metric, only_points)
     if here is None:
         return []
     near = []

@@ -1,8 +1,9 @@
-"""How far a point is from a shape on the sphere, as slow, obvious code.
+"""How far shapes are apart on the sphere, as slow, obvious code.
 
 An edge is the shorter arc of a great circle. Its distance is sought along it by halving; whether a
 point lies in a polygon is seen in a drawing: every arc as many short lines over longitude and
-latitude, and shapely's word on the polygon that they draw.
+latitude, and shapely's word on the polygon that they draw. Two shapes are as far apart as the
+nearest vertex of one from the other, or cross where the great circles of two edges meet.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from shapely import affinity
 
 EARTH_RADIUS = 6_371_008.7714
 _PIECES = 400  # lines that an arc is drawn by
+_TOUCH = 1e-8  # metres: what rounding cannot tell from a common point
 
 Vector = tuple[float, float, float]
 Place = tuple[float, float]
@@ -44,6 +46,67 @@ def great_circle(a: shapely.Point, b: shapely.Point) -> float:
 
 
 @lru_cache(4096)
+def shape_distance(one: Any, other: Any) -> float:
+    """Metres between two shapes of any kind: 0 where they have a point in common.
+
+    Of two points that is the haversine; else less than 10 nanometres is 0.
+
+    Examples
+    --------
+    Two streets that cross, and one a degree to the north of the other's end:
+
+    >>> west_east = shapely.LineString([(-1, 0), (1, 0)])
+    >>> shape_distance(west_east, shapely.LineString([(0, -1), (0, 1)]))
+    0.0
+    >>> round(shape_distance(west_east, shapely.LineString([(1, 1), (1, 2)])), 3)
+    111195.08
+    """
+    if one.geom_type == other.geom_type == "Point":
+        return great_circle(one, other)
+    arcs, others = list(_arcs(one)), list(_arcs(other))
+    if any(_meet(*arc, *another) for arc in arcs for another in others):
+        return 0.0
+    to = [distance(shapely.Point(xy), other) for xy in shapely.get_coordinates(one)]
+    back = [distance(shapely.Point(xy), one) for xy in shapely.get_coordinates(other)]
+    found = min([*to, *back])
+    return 0.0 if found < _TOUCH else found
+
+
+def _arcs(shape: Any) -> Iterator[tuple[Place, Place]]:
+    """The edges of all lines and rings."""
+    for part in _parts(shape):
+        for ring in _rings(part):
+            yield from itertools.pairwise(_cut(ring.coords))
+
+
+def _rings(part: Any) -> list[Any]:
+    """The rings of a polygon, or the line itself."""
+    return [part.exterior, *part.interiors] if part.geom_type == "Polygon" else [part]
+
+
+def _meet(a: Place, b: Place, c: Place, d: Place) -> bool:
+    """Whether one of the two points at which the arcs' great circles meet lies on both arcs."""
+    p, q, r, s = map(_vector, (a, b, c, d))
+    x, y, z = _cross(_cross(p, q), _cross(r, s))
+    length = math.hypot(x, y, z)
+    if length < 1e-12:  # one great circle, or no arc: vertices tell
+        return False
+    ends = ((p, q), (r, s))
+    spots = ((sign * x / length, sign * y / length, sign * z / length) for sign in (1, -1))
+    return any(
+        all(_angle(f, v) + _angle(v, g) < _angle(f, g) + 1e-12 for f, g in ends) for v in spots
+    )
+
+
+def _cross(a: Vector, b: Vector) -> Vector:
+    return a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]
+
+
+def _angle(a: Vector, b: Vector) -> float:
+    return 2 * math.asin(min(1.0, math.dist(a, b) / 2))
+
+
+@lru_cache(4096)
 def distance(point: shapely.Point, shape: Any) -> float:
     """Metres from a point to a shape: 0 in a polygon, else to the nearest point of an edge.
 
@@ -60,8 +123,7 @@ def distance(point: shapely.Point, shape: Any) -> float:
         if part.geom_type == "Point":
             found.append(great_circle(point, part))
             continue
-        rings = [part] if part.geom_type != "Polygon" else [part.exterior, *part.interiors]
-        lines = [_cut(ring.coords) for ring in rings]
+        lines = [_cut(ring.coords) for ring in _rings(part)]
         if part.geom_type == "Polygon" and sum(_encloses(line, point) for line in lines) % 2:
             return 0.0
         arcs = (arc for line in lines for arc in itertools.pairwise(line))
@@ -117,7 +179,7 @@ def _to_arc(point: shapely.Point, begin: Sequence[float], end: Sequence[float]) 
     many = 16
     near = min(range(many + 1), key=lambda k: math.dist(p, _between(a, b, k / many)))
     low, high = max(near - 1, 0) / many, min(near + 1, many) / many
-    for _ in range(50):
+    for _ in range(90):
         left, right = low + (high - low) / 3, high - (high - low) / 3
         if math.dist(p, _between(a, b, left)) < math.dist(p, _between(a, b, right)):
             high = right

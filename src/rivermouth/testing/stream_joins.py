@@ -114,7 +114,7 @@ def _joined(
     bounds: Row,
 ) -> list[Row]:
     brought = columns if isinstance(columns, Mapping) else {name: name for name in columns}
-    found: Sequence[tuple[Row, float | None]] = matches(row, there, on)
+    found: Sequence[tuple[Row, float | None]] = matches(row, there, on, only_points=False)
     if how in ("semi", "anti"):
         return [{**row, **bounds}] if bool(found) == (how == "semi") else []
     if how == "left" and not found:

@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 import shapely
 from hypothesis import given, settings
@@ -52,6 +53,14 @@ POINTS = [
     rm.dwithin(rm.point("x", "y"), "b", distance=1),
     rm.nearest(rm.point("x", "y"), "b", distance=3),
 ]
+METRES = [
+    rm.dwithin("a", "b", meters=150_000),
+    rm.dwithin(rm.point("lon", "lat"), "b", meters=100_000),
+    rm.dwithin("a", rm.point("lon", "lat"), meters=100_000),
+    rm.nearest("a", "b", k=2, metric="sphere"),
+    rm.nearest(rm.point("lon", "lat"), "b", meters=300_000),
+    rm.nearest("a", rm.point("lon", "lat"), k=2, meters=300_000),
+]
 INTERVALS = [
     ("-3 seconds", "3 seconds"),
     ("-5 seconds", "0 seconds"),
@@ -95,6 +104,25 @@ def sides(seed, kind, count=24, span=20):
     return side(["l", "t", "a", "x", "y"], 0), side(["r", "u", "b", "v", "w"], 1)
 
 
+def moved_by(lon, lat):
+    """Rows with their shapes and points elsewhere on the sphere."""
+
+    def move(batch):
+        columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+        shape = "a" if "a" in columns else "b"
+        shapes = shapely.from_wkb(columns[shape].to_numpy(zero_copy_only=False))
+        shapes = shapely.transform(shapes, lambda xy: np.add(xy, (lon, lat)))
+        columns[shape] = pa.array(shapely.to_wkb(shapes), pa.binary())
+        columns["lon"] = pc.add(columns["lon"], float(lon))
+        columns["lat"] = pc.add(columns["lat"], float(lat))
+        return pa.RecordBatch.from_pydict(columns)
+
+    return move
+
+
+#: by the antimeridian, and up to a pole
+WHERE = {"antimeridian": moved_by(176, 40), "pole": moved_by(0, 82)}
+
 how_cut = st.fixed_dictionaries(
     {
         "seed": st.integers(0, 2**32 - 1),
@@ -113,9 +141,9 @@ how_cut = st.fixed_dictionaries(
 )
 
 
-def check(on, when, truth, cut):
+def check(on, when, truth, cut, moved=lambda batch: batch):
     """The join over these rows, however they are cut, gives the truth and leaves nothing."""
-    left, right = sides(cut["seed"], cut["kind"])
+    left, right = map(moved, sides(cut["seed"], cut["kind"]))
     on = on & rm.keys("k") if cut["keyed"] else on
     columns = COLUMNS if cut["how"] in ("inner", "left") else {}
     join = stream_join(
@@ -167,6 +195,31 @@ def test_windows_equal_the_oracle(on, window, early, cut):
 
     waits = isinstance(on, rm.nearest("a", "b").__class__) or cut["how"] in ("semi", "anti")
     check(on, windows(window, early=early and not waits), truth, cut)
+
+
+@pytest.mark.parametrize("on", METRES, ids=str)
+@given(between=st.sampled_from(INTERVALS), where=st.sampled_from(["", *WHERE]), cut=how_cut)
+@settings(max_examples=6, deadline=None)
+def test_metres_between_shapes_equal_the_oracle(on, between, where, cut):
+    """Also across the antimeridian, where shapes are drawn beyond 180 degrees, and by a pole."""
+
+    def truth(left, right, **asked):
+        return join_interval(left, right, between=between, **asked)
+
+    def moved(batch):
+        return WHERE[where](batch) if where else batch
+
+    check(on, interval(*between), truth, cut, moved)
+
+
+@pytest.mark.parametrize("on", METRES[3:5], ids=str)
+@given(window=st.sampled_from(WINDOWS), cut=how_cut)
+@settings(max_examples=4, deadline=None)
+def test_metres_between_shapes_in_windows_equal_the_oracle(on, window, cut):
+    def truth(left, right, **asked):
+        return join_window(left, right, window=window, **asked)
+
+    check(on, windows(window), truth, cut)
 
 
 def emitted(rows):

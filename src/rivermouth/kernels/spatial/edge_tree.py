@@ -82,7 +82,7 @@ class EdgeTree:
         """
         xy, probe = self._probes(x, y)
         left, right, doubtful = search_within(
-            xy, probe, _locality(xy), limit, self._parts, self._edges
+            xy, probe, _locality(xy), limit, self.searched_parts, self.searched_edges
         )
         doubt = np.flatnonzero(doubtful)
         if len(doubt):
@@ -100,14 +100,16 @@ class EdgeTree:
         xy, probe = self._probes(x, y)
         most = math.inf if limit is None else limit
         rows, distances = search_nearest(
-            xy, probe, _locality(xy), k, most, self._parts, self._edges, among
+            xy, probe, _locality(xy), k, most, self.searched_parts, self.searched_edges, among
         )
         found = rows >= 0
         return np.nonzero(found)[0], rows[found], distances[found]
 
     def distances(self, x: Floats, y: Floats, rows: Ints) -> Floats:
         """How far each probe is from the table row it is paired with; NaN where that has none."""
-        return pair_distances(*self._probes(x, y), rows, self._parts, self.row_part, self._edges)
+        return pair_distances(
+            *self._probes(x, y), rows, self.searched_parts, self.row_part, self.searched_edges
+        )
 
     @property
     def is_sphere(self) -> bool:
@@ -119,13 +121,15 @@ class EdgeTree:
         return xy, unit_vectors(x, y) if self.is_sphere else xy
 
     @cached_property
-    def _parts(self) -> SearchedParts:
+    def searched_parts(self) -> SearchedParts:
+        """The arrays of parts, as searches take them."""
         return SearchedParts(
             self.row, self.is_area, self.has_north, self.box, self.part_box, self.row_start
         )
 
     @cached_property
-    def _edges(self) -> Edges:
+    def searched_edges(self) -> Edges:
+        """The arrays of edges, as searches take them."""
         return Edges(
             self.ends, self.ring, self.edge_box, self.root, self.first,
             self.vector, self.lon, self.wraps,
@@ -157,7 +161,9 @@ def build(shapes: Shapes, *, sphere: bool = False) -> EdgeTree:
     boxes = _part_boxes(drawn.parts, low, high)
     there = _packed(drawn, len(shapes), low, high, boxes, in_order=False)
     # a polygon's inner points go beyond its border where it contains an end of an axis
-    grow_boxes(boxes, there._parts, there._edges, np.vstack([np.eye(3), -np.eye(3)]))
+    grow_boxes(
+        boxes, there.searched_parts, there.searched_edges, np.vstack([np.eye(3), -np.eye(3)])
+    )
     return _packed(drawn, len(shapes), low, high, boxes)
 
 

@@ -24,7 +24,8 @@ from rivermouth.kernels.spatial.sphere import unit_vectors
 
 _AROUND = 360.0
 _OPPOSITE = 1e-10  # the sum of two unit vectors that are as good as opposite
-_PAD = 1e-15  # more than the rounding of a unit vector
+#: more than the rounding of a unit vector
+PAD = 1e-15
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ class SphereParts:
                 most = sign * np.linalg.norm(point, axis=1)
                 low[arcs[on], axis] = np.minimum(low[arcs[on], axis], most[on])
                 high[arcs[on], axis] = np.maximum(high[arcs[on], axis], most[on])
-        return low - _PAD, high + _PAD
+        return low - PAD, high + PAD
 
 
 def is_ambiguous(parts: Parts) -> Bools:

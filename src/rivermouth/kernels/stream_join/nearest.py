@@ -8,6 +8,7 @@ arrival.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -20,10 +21,11 @@ import shapely
 from rivermouth.kernels.arrays import Floats, Ints
 from rivermouth.kernels.keys import key_index
 from rivermouth.kernels.spatial.kdtree import Among
+from rivermouth.kernels.spatial.sphere import RADIUS
 from rivermouth.kernels.spatial.strtree import nearest_of
-from rivermouth.kernels.stream_join.row_block import RowBlock, concat
+from rivermouth.kernels.stream_join.row_block import RowBlock, concat, sphere_distances
 from rivermouth.kernels.stream_join.times import TimeBounds
-from rivermouth.spec.conditions import Nearest
+from rivermouth.spec.conditions import Nearest, is_on_sphere
 
 Groups = npt.NDArray[np.int32]
 
@@ -65,6 +67,43 @@ def in_order(blocks: Sequence[RowBlock]) -> RowBlock:
     return block.take(order.to_numpy().astype(np.int64))
 
 
+class _PlaneSearch:
+    """Shapes near each other in the plane."""
+
+    def __init__(self, probe: RowBlock, build: RowBlock) -> None:
+        self._shapes, self._others = probe.geometries.shapes, build.geometries.shapes
+        self._tree = shapely.STRtree(self._others)
+
+    @property
+    def farthest(self) -> float:
+        """More than any distance between these shapes."""
+        bounds = shapely.total_bounds(np.concatenate([self._shapes, self._others]))
+        low_x, low_y, high_x, high_y = bounds
+        return float(np.hypot(high_x - low_x, high_y - low_y)) * (1.0 + 1e-9) + 1e-300
+
+    def near(self, rows: Ints, reach: float) -> tuple[Ints, Ints]:
+        li, ri = self._tree.query(self._shapes[rows], predicate="dwithin", distance=reach)
+        return rows[li], ri
+
+    def distances(self, li: Ints, ri: Ints, reach: float) -> Floats:
+        return np.asarray(shapely.distance(self._shapes[li], self._others[ri]))
+
+
+class _SphereSearch:
+    """Shapes near each other on the sphere."""
+
+    farthest = math.pi * RADIUS * (1.0 + 1e-9)
+
+    def __init__(self, probe: RowBlock, build: RowBlock) -> None:
+        self._probe, self._build = probe, build
+
+    def near(self, rows: Ints, reach: float) -> tuple[Ints, Ints]:
+        return self._probe.sphere_shapes.near(rows, self._build.sphere_shapes, reach)
+
+    def distances(self, li: Ints, ri: Ints, reach: float) -> Floats:
+        return sphere_distances(self._probe, li, self._build, ri, reach)
+
+
 def _of_shapes(
     probe: RowBlock,
     build: RowBlock,
@@ -73,25 +112,21 @@ def _of_shapes(
     bounds: TimeBounds,
 ) -> Neighbours:
     """Circles around each row, twice as wide in each round, until they contain enough rows."""
-    shapes, others = probe.geometries.shapes, build.geometries.shapes
-    tree = shapely.STRtree(others)
-    if spatial.limit is not None:
-        farthest = reach = spatial.limit
-    else:  # more than any distance between these shapes
-        low_x, low_y, high_x, high_y = shapely.total_bounds(np.concatenate([shapes, others]))
-        farthest = float(np.hypot(high_x - low_x, high_y - low_y)) * (1.0 + 1e-9) + 1e-300
-        reach = farthest / len(build)
+    search = (_SphereSearch if is_on_sphere(spatial) else _PlaneSearch)(probe, build)
+    farthest = search.farthest if spatial.limit is None else spatial.limit
+    reach = farthest / len(build) if spatial.limit is None else farthest
     open_rows, found = np.arange(len(probe)), []
     while len(open_rows):
-        li, ri = tree.query(shapes[open_rows], predicate="dwithin", distance=reach)
-        li = open_rows[li]
+        li, ri = search.near(open_rows, reach)
         allowed = bounds.allows(probe.times[li], build.times[ri])
         allowed &= (groups[0][li] == groups[1][ri]) & (groups[0][li] >= 0)
         li, ri = li[allowed], ri[allowed]
+        distance = search.distances(li, ri, reach)
+        inside = distance <= reach
+        li, ri, distance = li[inside], ri[inside], distance[inside]
         done = (np.bincount(li, minlength=len(probe)) >= spatial.k) | (reach >= farthest)
-        found.append((li[done[li]], ri[done[li]]))
+        found.append((li[done[li]], ri[done[li]], distance[done[li]]))
         open_rows, reach = open_rows[~done[open_rows]], max(reach * 2, farthest * 1e-9)
-    li, ri = (np.concatenate(part) for part in zip(*found, strict=True))
-    distance = shapely.distance(shapes[li], others[ri])
+    li, ri, distance = (np.concatenate(part) for part in zip(*found, strict=True))
     keep, distance = nearest_of(li, ri, distance, spatial.k, spatial.limit)
     return Neighbours(li[keep], ri[keep], distance)

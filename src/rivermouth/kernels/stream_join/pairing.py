@@ -1,7 +1,8 @@
 """The pairs of two row blocks: the condition by an index, the times pair by pair.
 
-Points within a distance go through `band_join`, which tests times on the way; everything else
-through the indexes of table joins (see `matching`), and the times afterwards. `nearest` is answered
+Points within a distance go through `band_join`, which tests times on the way; shapes within metres
+through `sphere_pairs`, times first; everything else through the indexes of table joins (see
+`matching`), and the times afterwards. `nearest` is answered
 in `nearest`, since it must know the times before it chooses.
 """
 
@@ -9,10 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from rivermouth.kernels.arrays import Ints
 from rivermouth.kernels.keys.row_hash import same
 from rivermouth.kernels.stream_join import band_join
-from rivermouth.kernels.stream_join.row_block import RowBlock
+from rivermouth.kernels.stream_join.row_block import RowBlock, sphere_distances
 from rivermouth.kernels.stream_join.times import TimeBounds
 from rivermouth.spec.conditions import DWithin
 
@@ -36,6 +39,8 @@ def pairs(probe: RowBlock, build: RowBlock, bounds: TimeBounds) -> Iterator[Pair
                 equal = same(probe.keys, rows, build.keys, others)
                 rows, others = rows[equal], others[equal]
             yield rows, others, tested
+    elif isinstance(spatial, DWithin) and spatial.metric == "sphere":
+        yield from _on_sphere(probe, build, spatial.limit, bounds)
     else:
         yield from _by_index(probe, build, bounds)
 
@@ -48,3 +53,19 @@ def _by_index(probe: RowBlock, build: RowBlock, bounds: TimeBounds) -> Iterator[
         rows, others = candidates.left + begin, candidates.right
         keep = bounds.allows(probe.times[rows], build.times[others])
         yield rows[keep], others[keep], len(rows)
+
+
+def _on_sphere(
+    probe: RowBlock, build: RowBlock, limit: float, bounds: TimeBounds
+) -> Iterator[PairBatch]:
+    for begin in range(0, len(probe), _AT_ONCE):
+        some = np.arange(begin, min(begin + _AT_ONCE, len(probe)))
+        rows, others = probe.sphere_shapes.near(some, build.sphere_shapes, limit)
+        tested = len(rows)
+        keep = bounds.allows(probe.times[rows], build.times[others])
+        rows, others = rows[keep], others[keep]
+        if probe.keys:
+            equal = same(probe.keys, rows, build.keys, others)
+            rows, others = rows[equal], others[equal]
+        keep = sphere_distances(probe, rows, build, others, limit) <= limit
+        yield rows[keep], others[keep], tested

@@ -40,7 +40,7 @@ from rivermouth.kernels.stream_join.query import LEFT, RIGHT, StreamJoin
 from rivermouth.kernels.stream_join.row_block import RowBlock
 from rivermouth.kernels.stream_join.salting import SaltSchedule
 from rivermouth.kernels.stream_join.times import TimeBounds
-from rivermouth.spec.conditions import DWithin, Nearest, Point
+from rivermouth.spec.conditions import DWithin, Nearest, Point, is_on_sphere
 
 #: cells are so many times as wide as the distance
 _CELLS = 8
@@ -90,9 +90,9 @@ def plan_routing(
     """
     spatial = join.spatial
     limit = spatial.limit if isinstance(spatial, (DWithin, Nearest)) else None
-    on_sphere = isinstance(spatial, (DWithin, Nearest)) and spatial.metric == "sphere"
+    on_sphere = is_on_sphere(spatial)
     left_is_home = join.how != "inner" or join.is_nearest
-    points = [isinstance(side.geometry, Point) or on_sphere for side in join.sides]
+    points = [isinstance(side.geometry, Point) for side in join.sides]
     unbounded = spatial is None or (isinstance(spatial, Nearest) and limit is None)
     if unbounded or (left_is_home and not points[LEFT]):
         cell = None

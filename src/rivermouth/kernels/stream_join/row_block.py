@@ -11,14 +11,14 @@ import pyarrow as pa
 from rivermouth.kernels.arrays import Bools, Floats, Ints
 from rivermouth.kernels.keys import row_hash
 from rivermouth.kernels.keys.values import ints
-from rivermouth.kernels.spatial import kdtree
+from rivermouth.kernels.spatial import kdtree, sphere_pairs
 from rivermouth.kernels.spatial.boxes import boxes_of
-from rivermouth.kernels.spatial.geometry import Geometries
+from rivermouth.kernels.spatial.geometry import Geometries, geometries_of
+from rivermouth.kernels.spatial.sphere_parts import PAD
 from rivermouth.kernels.stream_join import band_join
-from rivermouth.kernels.stream_join.query import StreamJoin
-from rivermouth.kernels.table_join import by_geometry
+from rivermouth.kernels.stream_join.query import RIGHT, StreamJoin
 from rivermouth.kernels.table_join.matching import Matcher, prepare
-from rivermouth.spec.conditions import DWithin, Nearest, is_on_sphere, named
+from rivermouth.spec.conditions import DWithin, Nearest, Point, is_on_sphere, named
 
 
 class RowBlock:
@@ -69,17 +69,26 @@ class RowBlock:
         assert spatial is not None
         assert geometry is not None
         columns = {name: self.rows.column(name) for name in named(geometry)}
-        return by_geometry.geometries_for(spatial, columns, geometry, self.join.srid)
+        found = geometries_of(columns, geometry, srid=self.join.srid)
+        return found.shapes_on_sphere() if is_on_sphere(spatial) else found
 
     @cached_property
     def boxes(self) -> Floats:
         """The rows' bounding boxes, low corner then high corner.
 
-        On the sphere they are those of unit vectors, and where there is no geometry all zero.
+        On the sphere they are those of unit vectors, and where there is no geometry all zero. A
+        row has the same box in every block: in a column of shapes a point's is that of a part.
         """
         if self._side.geometry is None:
             return np.zeros((len(self), 2))
-        return boxes_of(self.geometries, sphere=is_on_sphere(self.join.spatial))
+        geometries = self.geometries
+        if not is_on_sphere(self.join.spatial):
+            return boxes_of(geometries)
+        if not geometries.is_points:
+            return self.sphere_shapes.boxes
+        corner = boxes_of(geometries, sphere=True)
+        pad = 0.0 if isinstance(self._side.geometry, Point) else PAD
+        return corner + np.repeat([-pad, pad], 3)
 
     @cached_property
     def keys(self) -> list[pa.Array]:
@@ -107,6 +116,11 @@ class RowBlock:
         spatial, rows = self.join.spatial, np.arange(len(self))
         assert isinstance(spatial, Nearest)
         return kdtree.build(*self.geometries.xy, rows, sphere=spatial.metric == "sphere")
+
+    @cached_property
+    def sphere_shapes(self) -> sphere_pairs.SphereShapes:
+        """The rows' shapes on the sphere."""
+        return sphere_pairs.build(self.geometries.shapes)
 
     @cached_property
     def matcher(self) -> Matcher:
@@ -153,3 +167,12 @@ def concat(blocks: Sequence[RowBlock]) -> RowBlock:
     rows = pa.Table.from_batches([block.rows for block in blocks]).combine_chunks().to_batches()[0]
     matched = np.concatenate([block.matched for block in blocks])
     return RowBlock(blocks[0].join, blocks[0].side, rows, matched)
+
+
+def sphere_distances(
+    probe: RowBlock, rows: Ints, build: RowBlock, others: Ints, limit: float
+) -> Floats:
+    """Metres between the two of each pair, the same whichever side probes."""
+    if probe.side == RIGHT:
+        return build.sphere_shapes.distances(others, probe.sphere_shapes, rows, limit)
+    return probe.sphere_shapes.distances(rows, build.sphere_shapes, others, limit)

@@ -127,6 +127,27 @@ def test_left_rows_alone_equal_the_oracle(spark, engine, case, how, sides):
     assert_same_rows(without_last(rows(result)), without_last(truth(*sides, **asked)))
 
 
+@pytest.mark.parametrize("how", ["right", "full"])
+@pytest.mark.parametrize("engine", ["batch", "stream"])
+def test_rows_of_the_right_side_stay_as_the_oracle_says(spark, engine, how, sides):
+    """The row that moves the watermark is each side's last; it is left out of both."""
+    join, truth, when = rm.join_interval, oracle.join_interval, {"between": BETWEEN}
+    if how == "right":
+        join, truth, when = rm.join_window, oracle.join_window, {"window": WINDOW}
+    asked = {
+        "on": CASES["metres"], "time": ("t", "u"), "how": how, "columns": {"r": "r", "rx": "v"},
+        **when,
+    }  # fmt: skip
+    result = join(*frames(spark, engine, sides), **asked, lateness="30 seconds", buckets=3)
+    assert result.columns[:8] == [*sides[0][0], "r", "rx"]
+    found, expected = (
+        [row for row in part if row["l"] != 901 and row["r"] != 902]
+        for part in (rows(result), truth(*sides, **asked))
+    )
+    assert any(row["l"] is None for row in expected)
+    assert_same_rows(found, expected)
+
+
 CABS = """
     cab | at timestamp        | x double | y double | zone
     1   | 2026-01-01 12:00:00 | 0        | 0        | west
@@ -387,7 +408,19 @@ WRONG = {
         {"on": rm.nearest("g", "g"), "columns": {"distance": "x"}},
         "would have two columns 'distance'",
     ),
-    "how": ({"how": "cross"}, r"how is 'cross'. Use one of \['inner', 'left', 'semi', 'anti'\]"),
+    "how": (
+        {"how": "cross"},
+        r"how is 'cross'. Use one of \['inner', 'left', 'right', 'full', 'semi', 'anti'\]",
+    ),
+    "right nearest": (
+        {"how": "right", "on": rm.nearest("g", "g")},
+        r"how='right' with rm.nearest; the nearest of left rows are chosen.*Use how=\"left\", or"
+        " ask with rm.dwithin",
+    ),
+    "skew_path of a full join": (
+        {"how": "full", "grid": rm.grid(skew_path="/tmp/skew")},
+        r"grid\(skew_path=\) with how='full'",
+    ),
     "columns of a semi join": (
         {"how": "semi", "columns": ["x"]},
         r"columns is \['x'\], but how='semi' brings none.*Leave columns= out",

@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame
 
 from rivermouth.errors import ConditionError, DefinitionError
 from rivermouth.kernels.stream_join.processor import FORMAT, StreamJoinProcessor
-from rivermouth.kernels.stream_join.query import StreamJoin
+from rivermouth.kernels.stream_join.query import How, StreamJoin
 from rivermouth.kernels.stream_join.routing import CellRouting, StreamJoinRouter, plan_routing
 from rivermouth.kernels.stream_join.salting import SaltingContext
 from rivermouth.kernels.stream_join.times import Interval, Windows
@@ -20,7 +20,7 @@ from rivermouth.spark.engines.stateful import (
     run,
 )
 from rivermouth.spark.runtime.folders import shared_folder
-from rivermouth.spark.validation.join_streams import Checked, How, Late, Lateness, Times, check
+from rivermouth.spark.validation.join_streams import Checked, Late, Lateness, Times, check
 from rivermouth.spark.validation.names import Suffixes
 from rivermouth.spark.validation.relation import Columns
 from rivermouth.spec.conditions import Condition, DWithin, Nearest
@@ -70,8 +70,9 @@ def join_interval(
         (lower, upper), both included: the right row's time less the left's. ``("-5 minutes",
         "0 seconds")`` are right rows of the five minutes before.
     how
-        "inner": pairs. "left": also left rows without a partner, with nulls, once the watermark
-        says that none can come. "semi": left rows alone that have a partner, once each, as soon as
+        "inner": pairs. "left", "right", "full": also rows of that side, or of both, without a
+        partner, with nulls, once the watermark says that none can come; not "right" and "full" of
+        ``rm.nearest``. "semi": left rows alone that have a partner, once each, as soon as
         it is there. "anti": left rows alone that have none, once the watermark says so.
     columns
         What to bring from the right side: names, or {new name: name there}. None: all but the
@@ -166,11 +167,12 @@ def join_window(
         ``rm.tumbling("10 minutes")`` or ``rm.sliding("10 minutes", every="1 minute")``: the start
         belongs to a window, the end does not.
     how
-        "inner": pairs. "left": also left rows without a partner in a window, once for each such
-        window, when it closes. "semi" and "anti": left rows alone, once for each of their windows
-        in which they have a partner, or have none; not with `early`.
+        "inner": pairs. "left", "right", "full": also rows of that side, or of both, without a
+        partner in a window, once for each such window, when it closes. "semi" and "anti": left
+        rows alone, once for each of their windows in which they have a partner, or have none; not
+        with `early`.
     early
-        Emit pairs when both rows are there, for all windows that they share. Left rows without a
+        Emit pairs when both rows are there, for all windows that they share. Rows without a
         partner still wait for their windows to close. Not for ``rm.nearest``.
 
     Returns
@@ -288,9 +290,10 @@ def _skew_folder(checked: Checked, grid: Grid, routing: CellRouting) -> SharedFo
     if grid.skew_path is None:
         return None
     if routing.home_side is None:
+        which = "with how='full'" if routing.both_home else "between two columns of shapes"
         raise DefinitionError(
             checked.where,
-            "grid(skew_path=) between two columns of shapes",
+            f"grid(skew_path=) {which}",
             there="rows of both sides are in several buckets already",
             todo="Leave it out; smaller cells spread dense areas.",
         )

@@ -14,12 +14,12 @@ from rivermouth.spec.durations import Duration, microseconds
 from rivermouth.spec.windows import Window
 from rivermouth.testing.oracle import Row, matches
 
-How = Literal["inner", "left", "semi", "anti"]
+How = Literal["inner", "left", "right", "full", "semi", "anti"]
 _US = dt.timedelta(microseconds=1)
 
 
 def join_interval(
-    left: Iterable[Row],
+    left: Sequence[Row],
     right: Sequence[Row],
     *,
     on: Condition,
@@ -52,11 +52,18 @@ def join_interval(
         if row[ours] is not None:
             there = [r for r in known if lower <= (r[theirs] - row[ours]) // _US <= upper]
             joined += _joined(row, there, on, how, columns, {})
+    if how in ("right", "full"):
+        for other in known:
+            here = [
+                row for row in left
+                if row[ours] is not None and lower <= (other[theirs] - row[ours]) // _US <= upper
+            ]  # fmt: skip
+            joined += _right_alone(left, here, other, on, columns, {})
     return joined
 
 
 def join_window(
-    left: Iterable[Row],
+    left: Sequence[Row],
     right: Sequence[Row],
     *,
     on: Condition,
@@ -76,6 +83,13 @@ def join_window(
                 there = [r for r in known if start <= r[theirs] < end]
                 bounds = {"window_start": start, "window_end": end}
                 joined += _joined(row, there, on, how, columns, bounds)
+    if how in ("right", "full"):
+        for other in known:
+            for start in _starts(other[theirs], window):
+                end = start + window.size
+                here = [row for row in left if row[ours] is not None and start <= row[ours] < end]
+                bounds = {"window_start": start, "window_end": end}
+                joined += _right_alone(left, here, other, on, columns, bounds)
     return joined
 
 
@@ -105,6 +119,26 @@ def _in_order(rows: Iterable[Row], time: str) -> list[Row]:
     return sorted((row for row in rows if row[time] is not None), key=rank)
 
 
+def _right_alone(
+    left: Sequence[Row],
+    here: Sequence[Row],
+    other: Row,
+    on: Condition,
+    columns: Sequence[str] | Mapping[str, str],
+    bounds: Row,
+) -> list[Row]:
+    """A right row that no left row here matches, with nulls; `left` has at least one row."""
+    if any(matches(row, [other], on, only_points=False) for row in here):
+        return []
+    brought = {new: other[old] for new, old in _brought(columns).items()}
+    return [{**dict.fromkeys(left[0]), **brought, **bounds}]
+
+
+def _brought(columns: Sequence[str] | Mapping[str, str]) -> Mapping[str, str]:
+    """The right side's columns in the result, new name to old."""
+    return columns if isinstance(columns, Mapping) else {name: name for name in columns}
+
+
 def _joined(
     row: Row,
     there: Sequence[Row],
@@ -113,17 +147,16 @@ def _joined(
     columns: Sequence[str] | Mapping[str, str],
     bounds: Row,
 ) -> list[Row]:
-    brought = columns if isinstance(columns, Mapping) else {name: name for name in columns}
     found: Sequence[tuple[Row, float | None]] = matches(row, there, on, only_points=False)
     if how in ("semi", "anti"):
         return [{**row, **bounds}] if bool(found) == (how == "semi") else []
-    if how == "left" and not found:
+    if how in ("left", "full") and not found:
         found = [({}, None)]
     spatial = split(on).spatial
     return [
         {
             **row,
-            **{new: other.get(old) for new, old in brought.items()},
+            **{new: other.get(old) for new, old in _brought(columns).items()},
             **({spatial.name: distance} if isinstance(spatial, Nearest) else {}),
             **bounds,
         }

@@ -28,6 +28,7 @@ from tests.support.stream_joins import (
 import rivermouth as rm
 from rivermouth.kernels.stream_join import output_buffer
 from rivermouth.kernels.stream_join.salting import SkewTracker
+from rivermouth.spec.conditions import Nearest
 from rivermouth.spec.windows import sliding, tumbling
 from rivermouth.testing import assert_same_rows
 from rivermouth.testing.stream_joins import join_interval, join_window
@@ -127,7 +128,7 @@ how_cut = st.fixed_dictionaries(
     {
         "seed": st.integers(0, 2**32 - 1),
         "kind": st.sampled_from(["any", "points", "polygons"]),
-        "how": st.sampled_from(["inner", "left", "semi", "anti"]),
+        "how": st.sampled_from(["inner", "left", "right", "full", "semi", "anti"]),
         "keyed": st.booleans(),
         "buckets": st.integers(1, 5),
         "cell": st.sampled_from([None, 0.7, 3.0, 50.0]),
@@ -144,10 +145,11 @@ how_cut = st.fixed_dictionaries(
 def check(on, when, truth, cut, moved=lambda batch: batch):
     """The join over these rows, however they are cut, gives the truth and leaves nothing."""
     left, right = map(moved, sides(cut["seed"], cut["kind"]))
+    how = "left" if isinstance(on, Nearest) and cut["how"] in ("right", "full") else cut["how"]
+    columns = {} if how in ("semi", "anti") else COLUMNS
     on = on & rm.keys("k") if cut["keyed"] else on
-    columns = COLUMNS if cut["how"] in ("inner", "left") else {}
     join = stream_join(
-        on, when, left.schema, right.schema, how=cut["how"], columns=columns,
+        on, when, left.schema, right.schema, how=how, columns=columns,
         lateness=cut["lateness"] * SECOND, width=cut["bin"],
     )  # fmt: skip
     buckets = Buckets(join, cut["buckets"], cell=cut["cell"], salts=cut["salts"])
@@ -161,7 +163,7 @@ def check(on, when, truth, cut, moved=lambda batch: batch):
             )
         found = run(buckets, left, right, rng, lateness=cut["lateness"], batches=cut["batches"])
     expected = truth(left.to_pylist(), right.to_pylist(), on=on, time=("t", "u"),
-                     how=cut["how"], columns=columns)  # fmt: skip
+                     how=how, columns=columns)  # fmt: skip
     assert_same_rows(_rounded(found), _rounded(expected))
     assert buckets.values == 0
 
@@ -193,7 +195,7 @@ def test_windows_equal_the_oracle(on, window, early, cut):
     def truth(left, right, **asked):
         return join_window(left, right, window=window, **asked)
 
-    waits = isinstance(on, rm.nearest("a", "b").__class__) or cut["how"] in ("semi", "anti")
+    waits = isinstance(on, Nearest) or cut["how"] in ("semi", "anti")
     check(on, windows(window, early=early and not waits), truth, cut)
 
 
@@ -256,6 +258,19 @@ def test_a_left_row_without_a_partner_is_emitted_once_none_can_come():
     # the watermark is 5 = 7 - 2: a right row of that time may still come for (1, 0)
     assert emitted(buckets.feed(left((2, 7, 50, 0)), right())) == []
     assert buckets.feed(left((3, 8, 50, 0)), right((8, 8, 9, 9)))[0]["l"] == 1
+
+
+def test_rows_of_either_side_without_a_partner_are_emitted_once_none_can_come():
+    buckets = near(interval("-5 seconds", "0 seconds"), how="full", buckets=4, lateness="2 seconds")
+    assert emitted(buckets.feed(left((1, 0, 0, 0)), right((7, 0, 0, 1)))) == [(1, 7)]
+    assert emitted(buckets.feed(left((2, 3, 50, 0)), right((8, 3, 90, 9)))) == []
+    # a left row waits for right rows of its own time at most, a right row for left ones of 5 later
+    rows = buckets.feed(left((3, 10, 50, 0)), right((9, 10, 90, 9)))
+    assert [(row["l"], row["r"]) for row in rows] == [(2, None)]
+    rows = buckets.feed(left((4, 11, 50, 0)), right((10, 11, 90, 9)))
+    assert [(row["l"], row["r"]) for row in rows] == [(None, 8)]
+    counts = [report["counts"] for report in buckets.reports]
+    assert sum(count.get("right_unmatched", 0) for count in counts) == 1
 
 
 def test_late_rows_are_counted_once_and_emitted_if_asked_for():

@@ -62,11 +62,14 @@ class OutputBuffer:
             columns[SIDES[1]] = encoded(rows, ri)
         yield pa.table(columns)
 
-    def left_rows(
-        self, left: RowBlock, li: Ints, *, starts: Ints | None = None
+    def alone(
+        self, block: RowBlock, rows: Ints, *, starts: Ints | None = None
     ) -> Iterator[pa.Table]:
-        """Left rows alone."""
-        yield from self._add(_taken(left, li) | self._added(len(li), starts), len(li))
+        """Rows of one side alone; the other's columns are null."""
+        index = pa.array(rows)
+        names = self._names(block.side, block.rows)
+        columns = {new: block.rows.column(old).take(index) for new, old in names.items()}
+        yield from self._add(columns | self._added(len(rows), starts), len(rows))
 
     def rejected(
         self, rows: pa.RecordBatch, side: int, kinds: str | pa.Array
@@ -74,11 +77,7 @@ class OutputBuffer:
         """Rows of one side that were not joined, if they are part of the result."""
         if not self._join.late_rows:
             return
-        names = (
-            dict(zip(rows.schema.names, rows.schema.names, strict=True))
-            if side == LEFT
-            else dict(self._join.columns)
-        )
+        names = self._names(side, rows)
         columns = {new: rows.column(old) for new, old in names.items() if new in self._schema.names}
         columns[SIDE] = pa.repeat(SIDES[side], rows.num_rows)
         columns[KIND] = pa.repeat(kinds, rows.num_rows) if isinstance(kinds, str) else kinds
@@ -89,6 +88,12 @@ class OutputBuffer:
         if self._batches:
             yield pa.Table.from_batches(self._batches)
         self._batches, self._count = [], 0
+
+    def _names(self, side: int, rows: pa.RecordBatch) -> dict[str, str]:
+        """The result's names of the columns of one side, and their names there."""
+        if side == LEFT:
+            return dict(zip(rows.schema.names, rows.schema.names, strict=True))
+        return dict(self._join.columns)
 
     def _add(self, columns: dict[str, pa.Array], count: int) -> Iterator[pa.Table]:
         if not count:

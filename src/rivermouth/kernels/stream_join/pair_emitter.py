@@ -1,4 +1,4 @@
-"""What a bucket emits in a micro-batch: pairs, nearest rows, and left rows with or without one."""
+"""What a bucket emits in a micro-batch: pairs, nearest rows, and rows with or without a partner."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import pyarrow as pa
 from rivermouth.kernels.arrays import Bools, Ints
 from rivermouth.kernels.spatial.strtree import nearest_of
 from rivermouth.kernels.stream_join.nearest import nearest
-from rivermouth.kernels.stream_join.output_buffer import OutputBuffer
+from rivermouth.kernels.stream_join.output_buffer import SIDES, OutputBuffer
 from rivermouth.kernels.stream_join.pairing import pairs
 from rivermouth.kernels.stream_join.query import LEFT, RIGHT, StreamJoin
-from rivermouth.kernels.stream_join.routing import CellRouting, owners
+from rivermouth.kernels.stream_join.routing import CellRouting, home_buckets, owners
 from rivermouth.kernels.stream_join.row_block import RowBlock
 from rivermouth.kernels.stream_join.side_state import SideState, Store
 from rivermouth.kernels.stream_join.times import BEGIN, END, Interval, TimeBounds, Windows
@@ -65,13 +65,12 @@ class PairEmitter:
         if not join.waits:
             yield from self._new_pairs(new)
         if isinstance(join.when, Windows):
-            if join.waits or join.emits_unmatched:
-                yield from self._closed_windows(join.when, new, previous, watermark)
-        elif join.emits_unmatched:
-            first, last = previous - join.when.wait, watermark - join.when.wait - 1
-            for left in self._blocks(LEFT, new, first, last):
-                closed = (left.times >= first) & (left.times <= last)
-                yield from self._left_unmatched(left, np.flatnonzero(closed & ~left.matched), None)
+            for side in join.decided_sides or ((LEFT,) if join.waits else ()):
+                yield from self._closed_windows(join.when, side, new, previous, watermark)
+        else:
+            for side in join.unmatched_sides:
+                wait = join.when.waits[side]
+                yield from self._closed_rows(side, new, previous - wait, watermark - wait - 1)
         self._keep(new, watermark)
 
     def _keep(self, new: NewRows, watermark: int) -> None:
@@ -86,15 +85,21 @@ class PairEmitter:
         if block is not None:
             yield block
 
-    def _left_unmatched(
-        self, left: RowBlock, rows: Ints, starts: Ints | None
-    ) -> Iterator[pa.Table]:
-        self.counts["left_unmatched"] += len(rows)
-        yield from self.out.left_rows(left, rows, starts=starts)
+    def _unmatched(self, block: RowBlock, rows: Ints, starts: Ints | None) -> Iterator[pa.Table]:
+        self.counts[f"{SIDES[block.side]}_unmatched"] += len(rows)
+        yield from self.out.alone(block, rows, starts=starts)
 
     def _left_matched(self, left: RowBlock, rows: Ints, starts: Ints | None) -> Iterator[pa.Table]:
         self.counts["left_matched"] += len(rows)
-        yield from self.out.left_rows(left, rows, starts=starts)
+        yield from self.out.alone(left, rows, starts=starts)
+
+    def _is_home(self, block: RowBlock) -> Bools:
+        """Which rows this bucket decides about: all, or those whose home it is."""
+        if not self.routing.both_home:
+            return np.ones(len(block), dtype=bool)
+        if block.home is None:
+            block.home = home_buckets(self.routing, block)
+        return np.asarray(block.home == self.bucket)
 
     # -- as soon as both rows are there
 
@@ -116,10 +121,14 @@ class PairEmitter:
     def _pairs(
         self, left: RowBlock, li: Ints, right: RowBlock, ri: Ints, tested: int
     ) -> Iterator[pa.Table]:
-        li, ri = self._owned(left, li, right, ri, tested)
         if self.join.how == "semi":
             yield from self._left_matched(left, np.unique(li[~left.matched[li]]), None)
-        left.mark_matched(li)
+        for side, block, rows in ((LEFT, left, li), (RIGHT, right, ri)):
+            if side in self.join.tracked_sides:
+                block.mark_matched(rows)
+        self.counts["candidates"] += tested
+        own = self._owns(left, li, right, ri)
+        li, ri = li[own], ri[own]
         if not self.join.emits_pairs:
             return
         starts = None
@@ -129,60 +138,80 @@ class PairEmitter:
         self.counts["pairs"] += len(li)
         yield from self.out.pairs(left, li, right, ri, starts=starts)
 
-    def _owned(
-        self, left: RowBlock, li: Ints, right: RowBlock, ri: Ints, tested: int
-    ) -> tuple[Ints, Ints]:
-        """The pairs that this bucket emits: all, or those whose reference point it owns."""
-        self.counts["candidates"] += tested
-        is_single = self.routing.home_side is not None or self.routing.lattice is not None
-        if is_single or not len(li):
-            return li, ri
-        own = owners(self.routing, left, li, right, ri) == self.bucket
-        return li[own], ri[own]
+    def _owns(self, left: RowBlock, li: Ints, right: RowBlock, ri: Ints) -> Bools:
+        """Which pairs this bucket emits: all, or those of its left rows or reference points."""
+        routing = self.routing
+        if routing.both_home:
+            return self._is_home(left)[li]
+        if routing.home_side is not None or routing.lattice is not None or not len(li):
+            return np.ones(len(li), dtype=bool)
+        return np.asarray(owners(routing, left, li, right, ri) == self.bucket)
 
     # -- when the watermark has passed the interval or window
 
+    def _closed_rows(self, side: int, new: NewRows, first: int, last: int) -> Iterator[pa.Table]:
+        """Rows without a partner whose intervals have closed: those with times in [first, last]."""
+        for block in self._blocks(side, new, first, last):
+            closed = (block.times >= first) & (block.times <= last) & self._is_home(block)
+            yield from self._unmatched(block, np.flatnonzero(closed & ~block.matched), None)
+
     def _closed_windows(
-        self, when: Windows, new: NewRows, previous: int, watermark: int
+        self, when: Windows, side: int, new: NewRows, previous: int, watermark: int
     ) -> Iterator[pa.Table]:
-        """The pairs of windows that have closed, and left rows without a partner in one."""
+        """The rows of a side in windows that have closed: pairs, and those without a partner."""
         first, last = when.closing_times(previous, watermark)
-        for block in self._blocks(LEFT, new, first, last):
+        for block in self._blocks(side, new, first, last):
             inside = block.between(first, last)
             if len(inside) and when.any_closes(inside.first, inside.last, previous, watermark):
-                for left in inside.split(_IN_WINDOWS // when.overlap):
-                    yield from self._closed_in(when, left, new, previous, watermark)
+                if self.routing.both_home:
+                    inside = inside.take(np.flatnonzero(self._is_home(inside)))
+                for part in inside.split(_IN_WINDOWS // when.overlap):
+                    yield from self._closed_in(when, part, new, previous, watermark)
 
     def _closed_in(
-        self, when: Windows, left: RowBlock, new: NewRows, previous: int, watermark: int
+        self, when: Windows, block: RowBlock, new: NewRows, previous: int, watermark: int
     ) -> Iterator[pa.Table]:
         first, last = when.closing_times(previous, watermark)
         bounds = when.left_bounds._replace(first=first, last=last)
-        partners = LeftPartners(when, left.times) if self.join.how != "inner" else None
-        for right in self._blocks(RIGHT, new, first, last):
-            for li, ri, tested in pairs(left, right, bounds):
-                li, ri = self._owned(left, li, right, ri, tested)
-                pair, starts = when.shared(left.times[li], right.times[ri])
+        decided = self.join.decided_sides
+        partners = Partners(when, block.times) if decided else None
+        # in a full join, which looks at the rows of either side, the left ones have the pairs
+        emits = self.join.waits and self.join.emits_pairs and block.side == (decided or (LEFT,))[0]
+        for other in self._blocks(1 - block.side, new, first, last):
+            for rows, others, tested in pairs(block, other, bounds):
+                pair, starts = when.shared(block.times[rows], other.times[others])
                 closes = when.closes(starts, previous, watermark)
                 pair, starts = pair[closes], starts[closes]
                 if partners is not None:
-                    partners.add(li[pair], starts)
-                if self.join.waits and self.join.emits_pairs:
-                    self.counts["pairs"] += len(pair)
-                    yield from self.out.pairs(left, li[pair], right, ri[pair], starts=starts)
+                    partners.add(rows[pair], starts)
+                self.counts["candidates"] += tested
+                if emits:
+                    yield from self._in_windows(block, rows[pair], other, others[pair], starts)
         if partners is not None:
             matched, unmatched = partners.closing(previous, watermark)
             if self.join.how == "semi":
-                yield from self._left_matched(left, *matched)
+                yield from self._left_matched(block, *matched)
             else:
-                yield from self._left_unmatched(left, *unmatched)
+                yield from self._unmatched(block, *unmatched)
+
+    def _in_windows(
+        self, block: RowBlock, rows: Ints, other: RowBlock, others: Ints, starts: Ints
+    ) -> Iterator[pa.Table]:
+        """The pairs of windows, with the left row first."""
+        if block.side == RIGHT:
+            block, rows, other, others = other, others, block, rows
+        own = self._owns(block, rows, other, others)
+        rows, others, starts = rows[own], others[own], starts[own]
+        self.counts["pairs"] += len(rows)
+        yield from self.out.pairs(block, rows, other, others, starts=starts)
 
     def _closed_nearest(self, previous: int, watermark: int) -> Iterator[pa.Table]:
         """The nearest rows of left rows whose interval or window has closed."""
         when = self.join.when
         closed: list[tuple[int, int, TimeBounds, int | None]]
         if isinstance(when, Interval):
-            closed = [(previous - when.wait, watermark - when.wait - 1, when.left_bounds, None)]
+            wait = when.waits[LEFT]
+            closed = [(previous - wait, watermark - wait - 1, when.left_bounds, None)]
         else:
             ranges = self.sides[LEFT].time_ranges()
             starts = np.array(sorted({start for ends in ranges for start in when.starts(*ends)}))
@@ -200,9 +229,9 @@ class PairEmitter:
                     if self.join.how == "semi":
                         rows = np.flatnonzero(found)
                         yield from self._left_matched(left, rows, _repeated(start, len(rows)))
-                    elif self.join.emits_unmatched:
+                    elif self.join.unmatched_sides:
                         rows = np.flatnonzero(~found)
-                        yield from self._left_unmatched(left, rows, _repeated(start, len(rows)))
+                        yield from self._unmatched(left, rows, _repeated(start, len(rows)))
 
     def _nearest(
         self, left: RowBlock, bounds: TimeBounds, start: int | None
@@ -236,8 +265,8 @@ class PairEmitter:
         return found
 
 
-class LeftPartners:
-    """Which left rows have a partner in which of their windows.
+class Partners:
+    """Which rows have a partner in which of their windows.
 
     Parameters
     ----------

@@ -159,13 +159,13 @@ class StreamJoinProcessor:
             yield from self._unmatchable(block.take(np.flatnonzero(alone)))
         return block.take(np.flatnonzero(~late & ~alone)) if (late | alone).any() else block
 
-    def _unmatchable(self, left: RowBlock) -> Iterator[pa.Table]:
-        """Left rows without a geometry or a key, which nothing can match."""
-        rows, starts = np.arange(len(left)), None
+    def _unmatchable(self, block: RowBlock) -> Iterator[pa.Table]:
+        """Rows without a geometry or a key, which nothing can match."""
+        rows, starts = np.arange(len(block)), None
         if isinstance(self._join.when, Windows):
-            rows, starts = self._join.when.shared(left.times, left.times)
-        self._counts["left_unmatched"] += len(rows)
-        yield from self._out.left_rows(left, rows, starts=starts)
+            rows, starts = self._join.when.shared(block.times, block.times)
+        self._counts[f"{SIDES[block.side]}_unmatched"] += len(rows)
+        yield from self._out.alone(block, rows, starts=starts)
 
     # -- skewed cells
 

@@ -12,6 +12,9 @@ from rivermouth.kernels.stream_join.times import Interval, TimeBounds, Windows
 from rivermouth.spec.conditions import INVERSE, DWithin, Geometry, Keys, Nearest, Spatial, Topology
 
 LEFT, RIGHT = 0, 1
+How = Literal["inner", "left", "right", "full", "semi", "anti"]
+#: the sides whose rows a join knows to be matched or not
+_DECIDED: dict[str, tuple[int, ...]] = {"inner": (), "right": (RIGHT,), "full": (LEFT, RIGHT)}
 
 KIND, SIDE = "kind", "side"
 STARTS, ENDS = "window_start", "window_end"
@@ -39,8 +42,8 @@ class StreamJoin:
     when
         Which times may be joined: an interval, or windows.
     how
-        "inner": pairs; "left": also left rows without a partner; "semi", "anti": left rows that
-        have one, or have none.
+        "inner": pairs; "left", "right", "full": also rows of that side, or of both, without a
+        partner; "semi", "anti": left rows that have one, or have none.
     columns
         What is brought from the right side: (name in the result, name there).
     output
@@ -62,7 +65,7 @@ class StreamJoin:
     spatial: Spatial | None
     time: tuple[str, str]
     when: Interval | Windows
-    how: Literal["inner", "left", "semi", "anti"]
+    how: How
     columns: tuple[tuple[str, str], ...]
     output: pa.Schema
     lateness: tuple[int, int]
@@ -96,22 +99,28 @@ class StreamJoin:
     @property
     def retention(self) -> tuple[int, int]:
         """For how long after its own time a left and a right row stay in state."""
-        return self.when.retention(self.waits)
+        left, right = self.when.retention(self.waits)
+        return left, max(right, 0) if RIGHT in self.unmatched_sides else right
 
     @property
     def emits_pairs(self) -> bool:
         """Whether pairs are part of the result."""
-        return self.how in ("inner", "left")
+        return self.how not in ("semi", "anti")
 
     @property
-    def emits_unmatched(self) -> bool:
-        """Whether left rows without a partner are part of the result."""
-        return self.how in ("left", "anti")
+    def decided_sides(self) -> tuple[int, ...]:
+        """The sides of whose rows it must be known whether they have a partner."""
+        return _DECIDED.get(self.how, (LEFT,))
 
     @property
-    def tracks_matched(self) -> bool:
-        """Whether the state must hold which left rows have been matched."""
-        return self.how != "inner" and isinstance(self.when, Interval) and not self.waits
+    def unmatched_sides(self) -> tuple[int, ...]:
+        """The sides whose rows without a partner are part of the result."""
+        return () if self.how == "semi" else self.decided_sides
+
+    @property
+    def tracked_sides(self) -> tuple[int, ...]:
+        """The sides for which the state must hold which rows have been matched."""
+        return self.decided_sides if isinstance(self.when, Interval) and not self.waits else ()
 
     def bounds(self, probe: int) -> TimeBounds:
         """The times of the other side's rows that a row of side `probe` may be joined with."""

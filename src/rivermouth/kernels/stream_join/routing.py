@@ -14,8 +14,10 @@ Riedewald's 1-Bucket-Theta). Each row has about the square root of the number of
 replicas, and no bucket has more than another, however shapes are distributed.
 
 A left row without a partner must be known to have none, and the nearest must be chosen among all:
-for those joins the left side is the home side. Where nothing bounds how far away partners are, the
-other side's rows are sent to every bucket.
+for those joins the left side is the home side, for a right join the right one. In a full join rows
+of both sides have a home and are replicated to wherever their partners may be at home: a row's home
+decides whether it has one, and a left row's home emits its pairs. Where nothing bounds how far away
+partners are, or the home side may hold shapes, the other side's rows are sent to every bucket.
 """
 
 from __future__ import annotations
@@ -66,12 +68,15 @@ class CellRouting:
         By how much boxes of the other side (of the right one, without a home side) are grown.
     lattice
         Rows and columns of the buckets' lattice, None where cells or keys divide the rows.
+    both_home
+        Whether rows of both sides have a home among the buckets that they are sent to.
     """
 
     grid: CellGrid
     home_side: int | None
     reach: float
     lattice: tuple[int, int] | None = None
+    both_home: bool = False
 
 
 def plan_routing(
@@ -91,10 +96,10 @@ def plan_routing(
     spatial = join.spatial
     limit = spatial.limit if isinstance(spatial, (DWithin, Nearest)) else None
     on_sphere = is_on_sphere(spatial)
-    left_is_home = join.how != "inner" or join.is_nearest
+    at_home = (LEFT,) if join.is_nearest else join.decided_sides
     points = [isinstance(side.geometry, Point) for side in join.sides]
     unbounded = spatial is None or (isinstance(spatial, Nearest) and limit is None)
-    if unbounded or (left_is_home and not points[LEFT]):
+    if unbounded or not all(points[side] for side in at_home):
         cell = None
     elif cell is None and limit is not None:
         cell = _CELLS * limit or None
@@ -102,15 +107,18 @@ def plan_routing(
         cell = cell / RADIUS
     reach = 0.0 if limit is None else chord(limit, 3 if on_sphere else 2)
     is_divided = cell is not None or join.keys is not None or salts is not None
-    if not (left_is_home or any(points) or unbounded or is_divided):
+    if not (at_home or any(points) or unbounded or is_divided):
         rows = math.isqrt(buckets)
         return CellRouting(CellGrid(buckets, None), None, reach, (rows, buckets // rows))
     if salts is None:
         salts = buckets if cell is None and join.keys is None else 1
-    home_side: int | None = LEFT
-    if not (left_is_home or points[LEFT] or spatial is None):
+    cells = CellGrid(buckets, cell, min(salts, buckets))
+    if len(at_home) == 2:
+        return CellRouting(cells, None, reach, both_home=True)
+    home_side: int | None = at_home[0] if at_home else LEFT
+    if not (at_home or points[LEFT] or spatial is None):
         home_side = RIGHT if points[RIGHT] else LEFT if cell is None else None
-    return CellRouting(CellGrid(buckets, cell, min(salts, buckets)), home_side, reach)
+    return CellRouting(cells, home_side, reach)
 
 
 def replica_bounds(join: StreamJoin, routing: CellRouting) -> TimeBounds:
@@ -122,6 +130,11 @@ def cell_keys(routing: CellRouting, block: RowBlock) -> Ints:
     """A hash of each row's key code and cell, by the low corner of its box."""
     corner = np.ascontiguousarray(block.boxes[:, : block.boxes.shape[1] // 2])
     return routing.grid.cell_keys(block.codes, corner)
+
+
+def home_buckets(routing: CellRouting, block: RowBlock) -> Buckets:
+    """The home of each row, where rows of both sides have one."""
+    return routing.grid.assigned(cell_keys(routing, block), _row_salts(block))
 
 
 def owners(routing: CellRouting, left: RowBlock, li: Ints, right: RowBlock, ri: Ints) -> Buckets:
@@ -180,7 +193,7 @@ class StreamJoinRouter:
         self._join, self._side, self._routing, self._max_future = join, side, routing, max_future
         self._schema, self._schedule = schema, schedule
         self._bounds, self._home_rows = replica_bounds(join, routing), 0
-        self._keeps_unmatchable = side == LEFT and join.emits_unmatched
+        self._keeps_unmatchable = side in join.unmatched_sides
 
     def route(self, batch: pa.RecordBatch, now: int) -> Routed:
         """The rows with their buckets, and those that are rejected."""
@@ -238,11 +251,13 @@ class StreamJoinRouter:
             self._home_rows += count
             home = routing.grid.assigned(cells, _row_salts(block), salts)
             return np.arange(count), home, np.zeros(count, np.int64)
-        grows = routing.home_side is not None or self._side == RIGHT
+        grows = routing.home_side is not None or routing.both_home or self._side == RIGHT
         rows, bucket = routing.grid.replicas(
             block.codes, grown(block.boxes, routing.reach) if grows else block.boxes, schedule,
             block.times + self._bounds.lower, block.times + self._bounds.upper,
         )  # fmt: skip
+        if routing.both_home:
+            return rows, bucket, (bucket != home_buckets(routing, block)[rows]).astype(np.int64)
         return rows, bucket, np.arange(len(rows)) - np.searchsorted(rows, rows)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from rivermouth.kernels.arrays import Bools, Floats, Ints
@@ -34,6 +35,11 @@ class RowBlock:
         The rows.
     matched
         Which of them have a partner; `is_changed` where that is not in the state yet.
+
+    Attributes
+    ----------
+    home
+        The rows' home buckets, once they were needed.
     """
 
     def __init__(
@@ -42,6 +48,7 @@ class RowBlock:
         self.join, self.side, self.rows = join, side, rows
         self.matched = np.zeros(rows.num_rows, dtype=bool) if matched is None else matched
         self.is_changed = False
+        self.home: npt.NDArray[np.int32] | None = None
         self._side = join.sides[side]
 
     def __len__(self) -> int:

@@ -65,7 +65,7 @@ class SideState:
 
     def __init__(self, join: StreamJoin, side: int, manifest: dict[str, list[int]]) -> None:
         self._join, self._side = join, side
-        self._tracks_matched = join.tracks_matched and side == LEFT
+        self._tracks_matched = side in join.tracked_sides
         self._bins = {
             int(number): Bin(rows, chunks, size, tail)
             for number, (rows, chunks, size, tail) in manifest.items()
@@ -189,4 +189,4 @@ class SideState:
         return f"{'LR'[self._side]}/{number}/{chunk}"
 
     def _matched_key(self, number: int) -> str:
-        return f"found/{number}"
+        return f"{'found' if self._side == LEFT else 'found_right'}/{number}"

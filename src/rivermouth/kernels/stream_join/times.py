@@ -57,16 +57,17 @@ class Interval:
         return TimeBounds(-self.upper, -self.lower)
 
     @property
-    def wait(self) -> int:
-        """How long after its own time a left row may still get a partner."""
-        return max(self.upper, 0)
+    def waits(self) -> tuple[int, int]:
+        """How long after its own time a left and a right row may still get a partner."""
+        return max(self.upper, 0), max(-self.lower, 0)
 
     def retention(self, waits: bool) -> tuple[int, int]:
         """For how long after its own time a left and a right row may still be joined.
 
         Where left rows wait for their interval to close, right rows stay until then.
         """
-        return self.wait, self.wait - self.lower if waits else -self.lower
+        wait, _ = self.waits
+        return wait, wait - self.lower if waits else -self.lower
 
     @property
     def bin(self) -> int:

@@ -11,7 +11,7 @@ from pyspark.sql import types as t
 
 from rivermouth.errors import ColumnError, ConditionError, DefinitionError
 from rivermouth.kernels.spatial.strtree import may_be_disjoint
-from rivermouth.kernels.stream_join.query import ENDS, KIND, SIDE, STARTS, StreamJoin
+from rivermouth.kernels.stream_join.query import ENDS, KIND, SIDE, STARTS, How, StreamJoin
 from rivermouth.kernels.stream_join.times import Interval, Windows
 from rivermouth.spark import types
 from rivermouth.spark.validation.names import Suffixes, result_names, unique_names
@@ -35,7 +35,6 @@ from rivermouth.spec.conditions import (
 )
 from rivermouth.spec.durations import Duration, microseconds, positive_seconds
 
-How = Literal["inner", "left", "semi", "anti"]
 Late = Literal["count", "rows"]
 Times = str | tuple[str, str]
 Lateness = Duration | tuple[Duration, Duration] | None
@@ -94,6 +93,13 @@ def check(
     sides = Relation(where, _SIDES[0], left.schema), Relation(where, _SIDES[1], right.schema)
     times, time_type = _times(sides, time)
     keys, spatial, srid = _condition(sides, on)
+    if how in ("right", "full") and isinstance(spatial, Nearest):
+        raise ConditionError(
+            where,
+            f"how={how!r} with rm.nearest",
+            there="the nearest of left rows are chosen, and a right row may be that of none",
+            todo='Use how="left", or ask with rm.dwithin.',
+        )
     alone = how in ("semi", "anti")
     if alone:
         _check_alone(where, how, columns, when)

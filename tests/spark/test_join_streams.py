@@ -437,6 +437,10 @@ WRONG = {
         {"on": rm.nearest("g", "g"), "grid": rm.grid(cell=1)},
         r"grid\(cell=\) has no meaning",
     ),
+    "index": (
+        {"on": rm.dwithin("g", "g", distance=1), "grid": rm.grid(index="binrtree")},
+        r"grid\(index='binrtree'\) cannot serve this condition.*between two rm.point",
+    ),
     "buckets": ({"buckets": 0}, "buckets is 0. Make it positive"),
     "suffixes": ({"columns": ["x"], "suffixes": ("", "")}, "suffixes is"),
     "window": (

@@ -11,6 +11,10 @@ from rivermouth.errors import DefinitionError
         ({"cell": float("nan")}, "grid: cell is nan. Give a positive length."),
         ({"bin": "0 seconds"}, "grid: bin is 0. Make it positive."),
         ({"salt": -1}, "grid: salt is -1. Make it positive."),
+        (
+            {"index": "rtree"},
+            "grid: 'rtree' is not an index. Use one of ['bands', 'binrtree'].",
+        ),
     ],
 )
 def test_a_grid_that_makes_no_sense_is_refused(asked, message):

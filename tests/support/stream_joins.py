@@ -37,7 +37,17 @@ def at(seconds):
 
 
 def stream_join(
-    on, when, left, right, *, how="inner", columns, lateness=0, width=None, late_rows=False
+    on,
+    when,
+    left,
+    right,
+    *,
+    how="inner",
+    columns,
+    lateness=0,
+    width=None,
+    late_rows=False,
+    index=None,
 ):
     keys, spatial, _ = split(on)
     has_distance = isinstance(spatial, Nearest) and how in ("inner", "left")
@@ -54,7 +64,7 @@ def stream_join(
     late = microseconds(lateness, where="test") if isinstance(lateness, str) else lateness
     return StreamJoin(
         keys, spatial, ("t", "u"), when, how, tuple(columns.items()), output, (late, late),
-        width or when.bin, late_rows=late_rows,
+        width or when.bin, late_rows=late_rows, index=index,
     )  # fmt: skip
 
 

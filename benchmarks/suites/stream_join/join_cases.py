@@ -29,6 +29,7 @@ def join_interval(
     cell: float | None = None,
     bin: str | None = None,  # noqa: A002
     buckets: int | None = None,
+    index: str | None = None,
 ) -> DataFrame:
     """Taxis within so many metres and seconds of each other."""
     import rivermouth as rm
@@ -42,7 +43,7 @@ def join_interval(
         columns=OTHER,
         lateness=LATENESS,
         buckets=buckets,
-        grid=rm.grid(cell=cell, bin=bin),
+        grid=rm.grid(cell=cell, bin=bin, index=index),
     )
 
 

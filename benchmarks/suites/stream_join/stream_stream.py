@@ -5,8 +5,9 @@ All run once, after a part of the same that does not count, and must give the sa
 Spark's own join has state format 4 and the best of four widths of cells. Flink's interval join on
 the same cells stands beside them, and a `mapInArrow` that gives as many rows of as many columns and
 does nothing else: no join that is done in Python workers can cost less. Then paper C's Figures 12
-to 15 (cores, length of the interval, cells, bins) and the cost of small batches, and what a place
-costs that has most of the rows. Latency is measured by `stream_latency`.
+to 15 (cores, length of the interval, cells, bins, bins with the paper's own BinR-tree), the cost of
+small batches, and what a place costs that has most of the rows.
+Latency is measured by `stream_latency`.
 """
 
 from __future__ import annotations
@@ -167,6 +168,10 @@ def growth(one: Runner, two: Runner, *, quick: bool) -> list[dict[str, Any]]:
             Line("join_interval", two, 2, Daytime(60, 60, 14), options,
                  {"axis": "bin", "value": seconds})
         )  # fmt: skip
+    for seconds in (30,) if quick else (15, 30, 60, 120, 600):
+        options = {**SPARSE, "bin": f"{seconds} seconds", "index": "binrtree"}
+        about = {"axis": "binrtree", "value": seconds}
+        lines.append(Line("join_interval", two, 2, Daytime(60, 60, 14), options, about))
     for files in (3,) if quick else (2, 6, 20, 60):
         about = {"axis": "batch", "value": files}
         lines.append(Line("join_interval", two, 2, Daytime(files, 60, 14), SPARSE, about))

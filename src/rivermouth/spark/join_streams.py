@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
@@ -23,7 +25,7 @@ from rivermouth.spark.runtime.folders import shared_folder
 from rivermouth.spark.validation.join_streams import Checked, Late, Lateness, Times, check
 from rivermouth.spark.validation.names import Suffixes
 from rivermouth.spark.validation.relation import Columns
-from rivermouth.spec.conditions import Condition, DWithin, Nearest
+from rivermouth.spec.conditions import Condition, DWithin, Nearest, Point
 from rivermouth.spec.durations import Duration, microseconds
 from rivermouth.spec.grids import Grid
 from rivermouth.spec.identity import Described, identity, text_v1
@@ -236,7 +238,9 @@ def _interval(where: str, between: tuple[Duration, Duration]) -> Interval:
 
 
 def _join(checked: Checked, max_future: Duration, buckets: int | None, grid: Grid) -> DataFrame:
-    join, where, inputs = checked.join, checked.where, checked.inputs  # no frame goes to workers
+    where, inputs = checked.where, checked.inputs  # no frame goes to workers
+    join = replace(checked.join, index=grid.index)
+    _check_index(where, join)
     if grid.cell is not None and _is_unbounded(join):
         raise DefinitionError(
             where,
@@ -284,6 +288,19 @@ def _is_unbounded(join: StreamJoin) -> bool:
     if isinstance(join.spatial, (DWithin, Nearest)):
         return join.spatial.limit is None
     return join.spatial is None
+
+
+def _check_index(where: str, join: StreamJoin) -> None:
+    is_of_points = isinstance(join.spatial, DWithin) and all(
+        isinstance(side.geometry, Point) for side in join.sides
+    )
+    if join.index is not None and not is_of_points:
+        raise DefinitionError(
+            where,
+            f"grid(index={join.index!r}) cannot serve this condition",
+            there=str(join.keys if join.spatial is None else join.spatial),
+            todo="Leave it out; it is for rm.dwithin between two rm.point.",
+        )
 
 
 def _skew_folder(checked: Checked, grid: Grid, routing: CellRouting) -> SharedFolder | None:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 import os
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 from rivermouth.errors import DefinitionError
 from rivermouth.spec.durations import Duration, microseconds
 from rivermouth.spec.locations import Location
+
+StreamIndexName = Literal["bands", "binrtree"]
 
 
 @dataclass(frozen=True)
@@ -19,6 +22,7 @@ class Grid:
     bin_us: int | None = None
     salt: int | None = None
     skew_path: Location | None = None
+    index: StreamIndexName | None = None
 
     def __post_init__(self) -> None:
         cell = self.cell
@@ -27,6 +31,12 @@ class Grid:
         for name, count in (("bin", self.bin_us), ("salt", self.salt)):
             if count is not None and count < 1:
                 raise DefinitionError("grid", f"{name} is {count}", todo="Make it positive.")
+        if self.index is not None and self.index not in get_args(StreamIndexName):
+            raise DefinitionError(
+                "grid",
+                f"{self.index!r} is not an index",
+                todo=f"Use one of {list(get_args(StreamIndexName))}.",
+            )
 
 
 def grid(
@@ -35,6 +45,7 @@ def grid(
     bin: Duration | None = None,  # noqa: A002  (the paper's word)
     salt: int | None = None,
     skew_path: str | os.PathLike[str] | None = None,
+    index: StreamIndexName | None = None,
 ) -> Grid:
     """The cells of space and bins of time in which a join of two streams keeps its rows.
 
@@ -61,11 +72,16 @@ def grid(
         A folder that all hosts reach, for this join and checkpoint only: skewed cells are detected
         while the stream runs and salted from then on, as `salt` would, but only they. None: skew
         is not tracked.
+    index
+        How ``rm.dwithin`` between two `rm.point` finds near rows in a bucket: "bands", points
+        sorted by band, slot of time and x on both sides; or "binrtree", paper C's R-tree for each
+        bin, which is slower and kept to be measured. None: "bands".
 
     Examples
     --------
     >>> grid(cell=2_000, bin="1 minute")
-    Grid(cell=2000, bin_us=60000000, salt=None, skew_path=None)
+    Grid(cell=2000, bin_us=60000000, salt=None, skew_path=None, index=None)
     """
     length = None if bin is None else microseconds(bin, where="grid(bin=)")
-    return Grid(cell, length, salt, None if skew_path is None else Location(os.fspath(skew_path)))
+    folder = None if skew_path is None else Location(os.fspath(skew_path))
+    return Grid(cell, length, salt, folder, index)

@@ -1,4 +1,4 @@
-"""Points near points in time: the sorted join against every pair, on the plane and the sphere."""
+"""Points near points in time: the sorted join and the paper's trees against every pair."""
 
 import itertools
 import math
@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.examples import examples
 
+from rivermouth.kernels.papers import bin_rtree
 from rivermouth.kernels.stream_join import band_join
 from rivermouth.kernels.stream_join.times import TimeBounds
 from rivermouth.testing.sphere import great_circle
@@ -24,19 +25,35 @@ lonlat = st.tuples(
 )
 
 
-def built(found, limit, *, sphere=False, width=4):
+def columns(found):
     x, y, time, code = (np.array(part) for part in zip(*found, strict=True)) if found else [[]] * 4
-    return band_join.build(
+    return (
         np.asarray(x, float), np.asarray(y, float), np.asarray(time, np.int64),
-        np.asarray(code, np.int64), limit=limit, sphere=sphere, width=width,
+        np.asarray(code, np.int64),
     )  # fmt: skip
 
 
+def built(found, limit, *, sphere=False, width=4):
+    return band_join.build(*columns(found), limit=limit, sphere=sphere, width=width)
+
+
+def by_trees(probe, build, limit, bounds, *, sphere=False):
+    """The same by paper C's trees, which know no keys."""
+    one, other = (bin_rtree.build(*columns(part)[:3], sphere=sphere) for part in (probe, build))
+    pairs = []
+    for li, ri, tested in bin_rtree.join(one, other, limit, bounds):
+        assert tested >= len(li)
+        pairs += zip(li.tolist(), ri.tolist(), strict=True)
+    return sorted((i, j) for i, j in pairs if probe[i][3] == build[j][3])
+
+
 def joined(probe, build, limit, bounds, *, sphere=False, most=1 << 18):
+    """By bands; by trees it is the same."""
     one, other = built(probe, limit, sphere=sphere), built(build, limit, sphere=sphere)
     pairs = []
     for li, ri, _ in band_join.join(one, other, limit, bounds, most=most):
         pairs += zip(li.tolist(), ri.tolist(), strict=True)
+    assert by_trees(probe, build, limit, bounds, sphere=sphere) == sorted(pairs)
     return sorted(pairs)
 
 

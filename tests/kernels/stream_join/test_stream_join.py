@@ -137,6 +137,7 @@ how_cut = st.fixed_dictionaries(
         "lateness": st.sampled_from([0, 3, 50]),
         "batches": st.integers(1, 6),
         "repeats": st.sampled_from([0, 2, 1000]),  # pairs a row from which on they are encoded
+        "index": st.sampled_from([None, "bands", "binrtree"]),  # of points
         "salting": st.booleans(),  # whether the salts of cells change now and then
     }
 )
@@ -150,7 +151,7 @@ def check(on, when, truth, cut, moved=lambda batch: batch):
     on = on & rm.keys("k") if cut["keyed"] else on
     join = stream_join(
         on, when, left.schema, right.schema, how=how, columns=columns,
-        lateness=cut["lateness"] * SECOND, width=cut["bin"],
+        lateness=cut["lateness"] * SECOND, width=cut["bin"], index=cut["index"],
     )  # fmt: skip
     buckets = Buckets(join, cut["buckets"], cell=cut["cell"], salts=cut["salts"])
     rng = np.random.default_rng(cut["seed"])

@@ -15,7 +15,8 @@ from rivermouth.kernels.arrays import Floats, Ints, Shapes
 from rivermouth.kernels.spatial.cells import BOUNDARY, INSIDE, OUTSIDE, PREDICATES, edges_of
 from rivermouth.kernels.spatial.orientation import side
 
-_FAN = 16
+#: boxes in a node
+FAN = 16
 
 
 @dataclass(frozen=True)
@@ -91,23 +92,28 @@ def _around(boxes: Floats) -> Floats:
 
 def _pack(boxes: Floats) -> tuple[Ints, Floats, Ints]:
     """A packed tree: the leaves' order, boxes by level from the leaves, where levels start."""
-    order = _tiles(boxes)
-    levels = [boxes[order]]
-    while len(levels[-1]) > 1:
-        below = levels[-1]
-        starts = np.arange(0, len(below), _FAN)
-        low = np.minimum.reduceat(below[:, :2], starts)
-        levels.append(np.hstack([low, np.maximum.reduceat(below[:, 2:], starts)]))
-    return order, np.concatenate(levels), np.cumsum([0, *map(len, levels)])
+    order = tiles(boxes)
+    return order, *levels(boxes[order])
 
 
-def _tiles(boxes: Floats) -> Ints:
+def levels(leaves: Floats) -> tuple[Floats, Ints]:
+    """The boxes of a tree over leaves as they stand, by level from them; where levels start."""
+    made, axes = [leaves], leaves.shape[1] // 2
+    while len(made[-1]) > 1:
+        below = made[-1]
+        starts = np.arange(0, len(below), FAN)
+        low = np.minimum.reduceat(below[:, :axes], starts)
+        made.append(np.hstack([low, np.maximum.reduceat(below[:, axes:], starts)]))
+    return np.concatenate(made), np.cumsum([0, *map(len, made)])
+
+
+def tiles(boxes: Floats) -> Ints:
     """Sort-tile-recursive: vertical slices of equal count, each sorted by height."""
     x, y = boxes[:, 0] + boxes[:, 2], boxes[:, 1] + boxes[:, 3]
-    slices = int(np.ceil(np.sqrt(np.ceil(len(boxes) / _FAN))))
+    slices = int(np.ceil(np.sqrt(np.ceil(len(boxes) / FAN))))
     rank = np.empty(len(boxes), np.int64)
     rank[np.argsort(x, kind="stable")] = np.arange(len(boxes))
-    return np.lexsort((y, rank // (max(slices, 1) * _FAN)))
+    return np.lexsort((y, rank // (max(slices, 1) * FAN)))
 
 
 @numba.njit(cache=True)
@@ -122,7 +128,7 @@ def _locate(px: float, py: float, box: Floats, levels: Ints, edges: Floats, stac
         if py < box[node, 1] or py > box[node, 3] or px > box[node, 2]:
             continue
         if level:
-            for k in range(slot * _FAN, min((slot + 1) * _FAN, levels[level] - levels[level - 1])):
+            for k in range(slot * FAN, min((slot + 1) * FAN, levels[level] - levels[level - 1])):
                 stack[top, 0], stack[top, 1] = level - 1, k
                 top += 1
             continue
@@ -155,7 +161,7 @@ def _match(
                 continue
             if level:
                 for k in range(
-                    slot * _FAN, min((slot + 1) * _FAN, levels[level] - levels[level - 1])
+                    slot * FAN, min((slot + 1) * FAN, levels[level] - levels[level - 1])
                 ):
                     stack[top, 0], stack[top, 1] = level - 1, k
                     top += 1

@@ -14,6 +14,7 @@ import numpy as np
 
 from rivermouth.kernels.arrays import Ints
 from rivermouth.kernels.keys.row_hash import same
+from rivermouth.kernels.papers import bin_rtree
 from rivermouth.kernels.stream_join import band_join
 from rivermouth.kernels.stream_join.row_block import RowBlock, sphere_distances
 from rivermouth.kernels.stream_join.times import TimeBounds
@@ -34,8 +35,8 @@ def pairs(probe: RowBlock, build: RowBlock, bounds: TimeBounds) -> Iterator[Pair
         return
     spatial = probe.join.spatial
     if isinstance(spatial, DWithin) and probe.geometries.is_points and build.geometries.is_points:
-        for rows, others, tested in band_join.join(probe.bands, build.bands, spatial.limit, bounds):
-            if probe.keys:  # bands compare hashes of keys
+        for rows, others, tested in _points(probe, build, spatial.limit, bounds):
+            if probe.keys:  # bands compare hashes of keys, trees none
                 equal = same(probe.keys, rows, build.keys, others)
                 rows, others = rows[equal], others[equal]
             yield rows, others, tested
@@ -43,6 +44,14 @@ def pairs(probe: RowBlock, build: RowBlock, bounds: TimeBounds) -> Iterator[Pair
         yield from _on_sphere(probe, build, spatial.limit, bounds)
     else:
         yield from _by_index(probe, build, bounds)
+
+
+def _points(
+    probe: RowBlock, build: RowBlock, limit: float, bounds: TimeBounds
+) -> Iterator[PairBatch]:
+    if probe.join.index == "binrtree":
+        return bin_rtree.join(probe.bin_rtree, build.bin_rtree, limit, bounds)
+    return band_join.join(probe.bands, build.bands, limit, bounds)
 
 
 def _by_index(probe: RowBlock, build: RowBlock, bounds: TimeBounds) -> Iterator[PairBatch]:

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from rivermouth.kernels.stream_join.times import Interval, TimeBounds, Windows
 from rivermouth.spec.conditions import INVERSE, DWithin, Geometry, Keys, Nearest, Spatial, Topology
+from rivermouth.spec.grids import StreamIndexName
 
 LEFT, RIGHT = 0, 1
 How = Literal["inner", "left", "right", "full", "semi", "anti"]
@@ -59,6 +60,8 @@ class StreamJoin:
         microseconds.
     late_rows
         Whether late and rejected rows are part of the result.
+    index
+        How points within a distance are found, None for the fastest.
     """
 
     keys: Keys | None
@@ -73,6 +76,7 @@ class StreamJoin:
     srid: int = 0
     idle_timeout: int | None = None
     late_rows: bool = False
+    index: StreamIndexName | None = None
 
     @cached_property
     def sides(self) -> tuple[Side, Side]:

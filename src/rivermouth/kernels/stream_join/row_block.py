@@ -12,6 +12,7 @@ import pyarrow as pa
 from rivermouth.kernels.arrays import Bools, Floats, Ints
 from rivermouth.kernels.keys import row_hash
 from rivermouth.kernels.keys.values import ints
+from rivermouth.kernels.papers import bin_rtree
 from rivermouth.kernels.spatial import kdtree, sphere_pairs
 from rivermouth.kernels.spatial.boxes import boxes_of
 from rivermouth.kernels.spatial.geometry import Geometries, geometries_of
@@ -116,6 +117,12 @@ class RowBlock:
             *self.geometries.xy, self.times, self.codes, limit=spatial.limit,
             sphere=spatial.metric == "sphere", width=self.join.when.slot,
         )  # fmt: skip
+
+    @cached_property
+    def bin_rtree(self) -> bin_rtree.BinRTree:
+        """The rows' points in paper C's tree."""
+        spatial = self.join.spatial
+        return bin_rtree.build(*self.geometries.xy, self.times, sphere=is_on_sphere(spatial))
 
     @cached_property
     def tree(self) -> kdtree.KdTree:

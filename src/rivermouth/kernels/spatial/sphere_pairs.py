@@ -93,6 +93,25 @@ def _gap(boxes: Floats, a: int, others: Floats, b: int) -> float:
 
 
 @numba.njit(cache=True)
+def _next_leaf(
+    stack: Ints, top: int, boxes: Floats, row: int, nodes: Floats, root: int, leaf: int, far: float
+) -> tuple[int, int, int]:
+    """Descend to a leaf within `far` of a box: what is left of the stack, and the leaf's items."""
+    while top:
+        top -= 1
+        node, low, high = stack[top, 0], stack[top, 1], stack[top, 2]
+        if low == high or _gap(boxes, row, nodes, root + node) > far:
+            continue
+        if high - low <= leaf:
+            return top, low, high
+        middle = (low + high) // 2
+        stack[top] = (2 * node + 1, low, middle)
+        stack[top + 1] = (2 * node + 2, middle, high)
+        top += 2
+    return 0, 0, 0
+
+
+@numba.njit(cache=True)
 def _near(
     boxes: Floats, rows: Ints, others: Floats, order: Ints, nodes: Floats, far: float
 ) -> tuple[Ints, Ints]:
@@ -103,16 +122,7 @@ def _near(
         stack[0] = (0, 0, len(order))
         top = 1
         while top:
-            top -= 1
-            node, low, high = stack[top, 0], stack[top, 1], stack[top, 2]
-            if low == high or _gap(boxes, row, nodes, node) > far:
-                continue
-            if high - low > _LEAF:
-                middle = (low + high) // 2
-                stack[top] = (2 * node + 1, low, middle)
-                stack[top + 1] = (2 * node + 2, middle, high)
-                top += 2
-                continue
+            top, low, high = _next_leaf(stack, top, boxes, row, nodes, 0, _LEAF, far)
             for k in range(low, high):
                 if _gap(boxes, row, others, order[k]) > far:
                     continue
@@ -227,16 +237,7 @@ def _cross(edges: Edges, a: int, others: Edges, b: int, scratch: Scratch) -> boo
         stack[0] = (0, others.first[b], others.first[b + 1])
         top = 1
         while top:
-            top -= 1
-            node, low, high = stack[top, 0], stack[top, 1], stack[top, 2]
-            if _gap(box, 0, others.box, root + node) > 0.0:
-                continue
-            if high - low > EDGE_LEAF:
-                middle = (low + high) // 2
-                stack[top] = (2 * node + 1, low, middle)
-                stack[top + 1] = (2 * node + 2, middle, high)
-                top += 2
-                continue
+            top, low, high = _next_leaf(stack, top, box, 0, others.box, root, EDGE_LEAF, 0.0)
             for k in range(low, high):
                 if _arcs_cross(vector, e, others.vector, k):
                     return True

@@ -15,7 +15,7 @@ from rivermouth.kernels.stream_join.nearest import nearest
 from rivermouth.kernels.stream_join.output_buffer import SIDES, OutputBuffer
 from rivermouth.kernels.stream_join.pairing import pairs
 from rivermouth.kernels.stream_join.query import LEFT, RIGHT, StreamJoin
-from rivermouth.kernels.stream_join.routing import CellRouting, home_buckets, owners
+from rivermouth.kernels.stream_join.routing import CellRouting, owners
 from rivermouth.kernels.stream_join.row_block import RowBlock
 from rivermouth.kernels.stream_join.side_state import SideState, Store
 from rivermouth.kernels.stream_join.times import BEGIN, END, Interval, TimeBounds, Windows
@@ -94,12 +94,8 @@ class PairEmitter:
         yield from self.out.alone(left, rows, starts=starts)
 
     def _is_home(self, block: RowBlock) -> Bools:
-        """Which rows this bucket decides about: all, or those whose home it is."""
-        if not self.routing.both_home:
-            return np.ones(len(block), dtype=bool)
-        if block.home is None:
-            block.home = home_buckets(self.routing, block)
-        return np.asarray(block.home == self.bucket)
+        """Which rows this bucket decides about: all, or those that are at home in it."""
+        return block.is_home if self.routing.both_home else np.ones(len(block), dtype=bool)
 
     # -- as soon as both rows are there
 

@@ -23,9 +23,8 @@ from rivermouth.kernels.state.bucketing import FUTURE, REASON, Arrivals
 from rivermouth.kernels.state.watermark import Watermarks
 from rivermouth.kernels.stream_join.output_buffer import SIDES, OutputBuffer
 from rivermouth.kernels.stream_join.pair_emitter import NewRows, PairEmitter
-from rivermouth.kernels.stream_join.query import LEFT, RIGHT, StreamJoin
+from rivermouth.kernels.stream_join.query import LEFT, REPLICA, RIGHT, StreamJoin
 from rivermouth.kernels.stream_join.routing import (
-    REPLICA,
     UNMATCHABLE,
     CellRouting,
     cell_keys,
@@ -144,7 +143,9 @@ class StreamJoinProcessor:
             return None
         rows = pa.concat_tables(tables).combine_chunks().to_batches()[0]
         replica = rows.column(REPLICA).to_numpy()
-        block = RowBlock(self._join, side, rows.drop_columns([REPLICA]))
+        if not self._routing.both_home:  # else the state must hold which rows are at home
+            rows = rows.drop_columns([REPLICA])
+        block = RowBlock(self._join, side, rows)
         home = replica <= 0
         self._counts.update(rows_in=int(home.sum()), replicated_rows=int((~home).sum()))
         late = block.times < watermark

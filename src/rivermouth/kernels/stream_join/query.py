@@ -17,6 +17,9 @@ How = Literal["inner", "left", "right", "full", "semi", "anti"]
 #: the sides whose rows a join knows to be matched or not
 _DECIDED: dict[str, tuple[int, ...]] = {"inner": (), "right": (RIGHT,), "full": (LEFT, RIGHT)}
 
+#: a column of routed rows: 0 in the home bucket, 1 and more for replicas elsewhere, less than 0
+#: (`routing.UNMATCHABLE`) for a row that nothing can match
+REPLICA = "_replica"
 KIND, SIDE = "kind", "side"
 STARTS, ENDS = "window_start", "window_end"
 

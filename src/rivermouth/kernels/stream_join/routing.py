@@ -38,7 +38,7 @@ from rivermouth.kernels.spatial.distance import chord
 from rivermouth.kernels.spatial.sphere import RADIUS
 from rivermouth.kernels.state.bucketing import BAD_GEOMETRY, FUTURE, NO_KEY, NO_TIME, REASON, Routed
 from rivermouth.kernels.stream_join.grid import Buckets, CellGrid
-from rivermouth.kernels.stream_join.query import LEFT, RIGHT, StreamJoin
+from rivermouth.kernels.stream_join.query import LEFT, REPLICA, RIGHT, StreamJoin
 from rivermouth.kernels.stream_join.row_block import RowBlock
 from rivermouth.kernels.stream_join.salting import SaltSchedule
 from rivermouth.kernels.stream_join.times import TimeBounds
@@ -47,10 +47,7 @@ from rivermouth.spec.conditions import DWithin, Nearest, Point, is_on_sphere
 #: cells are so many times as wide as the distance
 _CELLS = 8
 
-#: a column of routed rows: 0 in the home bucket, 1 and more for replicas elsewhere, less than 0
-#: (`UNMATCHABLE`) for a left row that nothing can match
-REPLICA = "_replica"
-#: the replica numbers of left rows that nothing can match, by reason
+#: the replica numbers of rows that nothing can match, by reason
 UNMATCHABLE = {BAD_GEOMETRY: -1, NO_KEY: -2}
 
 
@@ -130,11 +127,6 @@ def cell_keys(routing: CellRouting, block: RowBlock) -> Ints:
     """A hash of each row's key code and cell, by the low corner of its box."""
     corner = np.ascontiguousarray(block.boxes[:, : block.boxes.shape[1] // 2])
     return routing.grid.cell_keys(block.codes, corner)
-
-
-def home_buckets(routing: CellRouting, block: RowBlock) -> Buckets:
-    """The home of each row, where rows of both sides have one."""
-    return routing.grid.assigned(cell_keys(routing, block), _row_salts(block))
 
 
 def owners(routing: CellRouting, left: RowBlock, li: Ints, right: RowBlock, ri: Ints) -> Buckets:
@@ -257,7 +249,8 @@ class StreamJoinRouter:
             block.times + self._bounds.lower, block.times + self._bounds.upper,
         )  # fmt: skip
         if routing.both_home:
-            return rows, bucket, (bucket != home_buckets(routing, block)[rows]).astype(np.int64)
+            home = routing.grid.assigned(cell_keys(routing, block), _row_salts(block))
+            return rows, bucket, (bucket != home[rows]).astype(np.int64)
         return rows, bucket, np.arange(len(rows)) - np.searchsorted(rows, rows)
 
 

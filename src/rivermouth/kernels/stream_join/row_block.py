@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from rivermouth.kernels.arrays import Bools, Floats, Ints
@@ -18,7 +17,7 @@ from rivermouth.kernels.spatial.boxes import boxes_of
 from rivermouth.kernels.spatial.geometry import Geometries, geometries_of
 from rivermouth.kernels.spatial.sphere_parts import PAD
 from rivermouth.kernels.stream_join import band_join
-from rivermouth.kernels.stream_join.query import RIGHT, StreamJoin
+from rivermouth.kernels.stream_join.query import REPLICA, RIGHT, StreamJoin
 from rivermouth.kernels.table_join.matching import Matcher, prepare
 from rivermouth.spec.conditions import DWithin, Nearest, Point, is_on_sphere, named
 
@@ -36,11 +35,6 @@ class RowBlock:
         The rows.
     matched
         Which of them have a partner; `is_changed` where that is not in the state yet.
-
-    Attributes
-    ----------
-    home
-        The rows' home buckets, once they were needed.
     """
 
     def __init__(
@@ -49,7 +43,6 @@ class RowBlock:
         self.join, self.side, self.rows = join, side, rows
         self.matched = np.zeros(rows.num_rows, dtype=bool) if matched is None else matched
         self.is_changed = False
-        self.home: npt.NDArray[np.int32] | None = None
         self._side = join.sides[side]
 
     def __len__(self) -> int:
@@ -59,6 +52,11 @@ class RowBlock:
     def times(self) -> Ints:
         """The rows' times in microseconds since 1970."""
         return ints(self.rows.column(self._side.time))
+
+    @cached_property
+    def is_home(self) -> Bools:
+        """Which rows are at home in this bucket: those that `REPLICA` does not number."""
+        return np.asarray(self.rows.column(REPLICA).to_numpy() == 0)
 
     @cached_property
     def first(self) -> int:

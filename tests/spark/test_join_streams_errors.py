@@ -2,6 +2,7 @@
 
 import pytest
 from pyspark.sql import functions as F
+from tests.spark.test_join_streams import CABS, NEAR
 
 import rivermouth as rm
 from rivermouth.errors import RivermouthError
@@ -9,13 +10,6 @@ from rivermouth.testing import frame, stream
 
 pytestmark = pytest.mark.spark
 
-CABS = """
-    cab | at timestamp        | x double | y double | zone
-    1   | 2026-01-01 12:00:00 | 0        | 0        | west
-    2   | 2026-01-01 12:00:30 | 0        | 1        | west
-    3   | 2026-01-01 12:03:00 | 0        | 1        | east
-"""
-NEAR = rm.dwithin(rm.point("x", "y"), rm.point("x", "y"), distance=1)
 WRONG = {
     "disjoint": (
         {"on": rm.disjoint("g", "g")},

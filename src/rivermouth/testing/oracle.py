@@ -30,7 +30,7 @@ from rivermouth.spec.conditions import (
     named,
     split,
 )
-from rivermouth.testing.sphere import shape_distance as sphere_distance
+from rivermouth.testing import sphere
 
 Row = dict[str, Any]
 Match = tuple[Row, float | None]
@@ -159,7 +159,7 @@ def _holds(event: Row, row: Row, spatial: Topology | DWithin, only_points: bool)
             return bool(shapely.relate_pattern(left, right, spatial.pattern))
         return bool(getattr(shapely, spatial.predicate)(left, right))
     if metric == "sphere":
-        return sphere_distance(left, right) <= spatial.limit
+        return _metres(left, right, only_points) <= spatial.limit
     with np.errstate(over="ignore"):  # far, however far
         return bool(shapely.dwithin(left, right, spatial.limit))
 
@@ -172,11 +172,16 @@ def _nearest(event: Row, rows: Sequence[Row], spatial: Nearest, only_points: boo
     for row in rows:
         there = shape_of(row, spatial.right, spatial.metric, only_points=False)
         if there is not None:
-            sphere = spatial.metric == "sphere"
-            distance = sphere_distance(here, there) if sphere else here.distance(there)
+            is_plane = spatial.metric == "planar"
+            distance = here.distance(there) if is_plane else _metres(here, there, only_points)
             if spatial.limit is None or distance <= spatial.limit:
                 near.append((row, distance))
     return sorted(near, key=lambda match: match[1])[: spatial.k]  # stable: ties as in the table
+
+
+def _metres(one: Any, other: Any, only_points: bool) -> float:
+    """From a point to a shape, or between two shapes, where less than 10 nanometres is 0."""
+    return sphere.distance(one, other) if only_points else sphere.shape_distance(one, other)
 
 
 def shape_of(row: Row, geometry: Geometry, metric: Metric, only_points: bool = True) -> Any:

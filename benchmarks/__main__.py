@@ -28,6 +28,7 @@ SUITES = {
     "fences": ("fences", "fence_state"),
     "trips": ("second_opinion", "trip_state"),
     "reliability": ("soak",),
+    "spatialbench": ("spatialbench",),
 }
 MODULES = {
     **{name: f"benchmarks.suites.{room}.{name}" for room in SUITES for name in SUITES[room]},

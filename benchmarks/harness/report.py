@@ -24,6 +24,7 @@ from benchmarks.suites.fences import fence_tables
 from benchmarks.suites.keys import key_tables as keyed
 from benchmarks.suites.reliability import fault_tables, soak_tables
 from benchmarks.suites.routing import routing_tables
+from benchmarks.suites.spatialbench import spatialbench_tables
 from benchmarks.suites.stream_join import join_tables
 from benchmarks.suites.table_join import plan_tables
 from benchmarks.suites.trips import trip_tables
@@ -364,6 +365,7 @@ TABLES: dict[str, tuple[str, Callable[[Document], Cells]]] = {
     "trip_state": ("trip_state", trip_tables.trip_state),
     "fences": ("fences", fence_tables.table),
     "fence_state": ("fence_state", fence_tables.state),
+    "spatialbench": ("spatialbench", spatialbench_tables.table),
     "soak": ("soak", soak_tables.table),
     "faults": ("faults", fault_tables.queries),
     "fault_kinds": ("faults", fault_tables.kinds),

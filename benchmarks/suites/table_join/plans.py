@@ -2,7 +2,8 @@
 
 CPU seconds of a stream from files, one a micro-batch, to a sink that keeps nothing: Spark's own
 work is in it. All plans of all cells take turns in one session. At the largest size the rows also
-pass through an identity ``mapInArrow``, the least that any join of whole rows in Python costs.
+pass through an identity ``mapInArrow``, the least that any join of whole rows in Python costs, and
+through a function that gives a constant, the least that one of two columns does.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from benchmarks.suites.table_join.plan_cases import (
 )
 
 RUNS = 2
+FLOORS = ("scan", "identity", "constant")  #: what passes rows on, at the largest size
 SIZES = ((2_000, 6), (50_000, 4), (450_000, 3))  #: rows a micro-batch, micro-batches
 
 
@@ -72,7 +74,7 @@ def cells(runner: Runner, sizes: tuple[tuple[int, int], ...]) -> list[Cell]:
                 if (condition, plan) != ("nearest", "native")  # has no form in Spark SQL
             ]
             if rows == sizes[-1][0]:
-                made += [Cell(runner, events, "none", plan) for plan in ("scan", "identity")]
+                made += [Cell(runner, events, "none", plan) for plan in FLOORS]
     return made
 
 

@@ -32,7 +32,7 @@ def test_a_cell_names_its_best_plan_and_the_defaults_distance_from_it():
 
 
 def test_the_largest_batches_stand_beside_rows_that_only_pass_through():
-    kinds = [("none", "scan", 1), ("none", "identity", 4)]
+    kinds = [("none", "scan", 1), ("none", "identity", 4), ("none", "constant", 3)]
     kinds += [("within", plan, 3) for plan in ("workers", "udf", "native")]
     rows = [
         row(condition, width, size, plan, cost * width)
@@ -42,4 +42,5 @@ def test_the_largest_batches_stand_beside_rows_that_only_pass_through():
     ]
     found = plan_tables.floors({"rows": rows})
     assert found[1] == ["Spark reads, nothing else", "4.00 (0.25)", "24.00 (0.25)"]
-    assert found[4] == ['`plan="udf"`', "12.00 (0.75)", "72.00 (0.75)"]
+    assert found[3][1:] == ["12.00 (0.75)", "72.00 (0.75)"]
+    assert found[5] == ['`plan="udf"`', "12.00 (0.75)", "72.00 (0.75)"]

@@ -6,7 +6,7 @@ PYTEST := $(BIN)/python -m pytest
 LOCKED := spark postgres mysql ogr delta iceberg kafka java connect plot pipelines
 BENCHES := stream_table shapes memory latency equality ranges incremental cache lookups ordered shares routing observing stream_stream stream_latency out_of_order promise sliding fences fence_state trip_state
 
-.PHONY: env demo test test-slow test-fast test-kernels test-kills test-cluster test-faults test-matrix check bench bench-quick docs servers lock clean
+.PHONY: env demo test test-slow test-fast test-kernels test-kills test-cluster test-faults test-matrix check bench bench-quick peers docs servers lock clean
 
 env: .venv/.made
 
@@ -66,6 +66,13 @@ bench: env
 	$(BIN)/python -m benchmarks latency --table keys
 	for name in recall traffic; do $(BIN)/python -m benchmarks workloads $$name || exit 1; done
 	for part in accuracy latency scale; do $(BIN)/python -m benchmarks paper_b $$part || exit 1; done
+	$(BIN)/python -m benchmarks report
+
+# the same work by us and by others, each in an environment of its own; the table is in docs/peers.md
+PEERS := stream_table equality ranges incremental sliding near_shapes spatialbench
+peers: env
+	for name in $(PEERS); do $(BIN)/python -m benchmarks $$name || exit 1; done
+	$(BIN)/python -m benchmarks stream_stream beside
 	$(BIN)/python -m benchmarks report
 
 bench-quick: env

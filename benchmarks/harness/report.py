@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import bars
+from benchmarks.harness import bars, peers
 from benchmarks.harness.experiment import RESULTS, ROOT
 from benchmarks.harness.formatting import Cells, Document, number, only, spread
 from benchmarks.papers import disorder_tables as disorder
@@ -40,6 +40,7 @@ PAGES = {
     ROOT / "docs" / "corrections.md": "img",
     ROOT / "docs" / "fences.md": "img",
     ROOT / "docs" / "late-data.md": "img",
+    ROOT / "docs" / "peers.md": "img",
     ROOT / "docs" / "paper-a.md": "img",
     ROOT / "docs" / "paper-b.md": "img",
     ROOT / "docs" / "routing.md": "img",
@@ -400,8 +401,10 @@ def render(name: str, results: Path = RESULTS, images: str = "img") -> str:
     """The Markdown of one table with the line that says what it was measured on."""
     if name == "headline":
         return headline(results)
+    if name == "peers":
+        return f"{_markdown(peers.table(results))}\n"
     if name not in TABLES:
-        known = sorted(["headline", *TABLES])
+        known = sorted(["headline", "peers", *TABLES])
         raise SystemExit(f"tables: no table is called {name!r}; there are {known}")
     source, make = TABLES[name]
     result = _load(results, source)

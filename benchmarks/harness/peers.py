@@ -1,0 +1,104 @@
+"""The page of peers: the same work by us and by others, from the results of several benchmarks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.harness.formatting import Cells, number, only
+
+Row = Mapping[str, Any]
+Which = Mapping[str, Any]  #: what the one row says that is meant
+
+
+@dataclass(frozen=True)
+class Work:
+    """Work that all have done in one run of a benchmark.
+
+    Parameters
+    ----------
+    title
+        What it is.
+    result
+        The benchmark's JSON.
+    rate
+        A row's work per CPU-second, or the CPU time of some work.
+    ours, peers
+        Which rows; the peers' by their names. One that was not measured is left out.
+    """
+
+    title: str
+    result: str
+    rate: str
+    ours: Which
+    peers: Mapping[str, Which]
+
+    def per_cpu_second(self, row: Row) -> float:
+        """The row's work per CPU-second; whole queries count as one."""
+        if self.rate.startswith("cpu_s"):
+            amount = 1e6 if self.rate.endswith("per_million") else 1.0
+            return float(amount / (row[self.rate] + row.get("store_cpu_s", 0.0)))
+        return float(row[self.rate])
+
+
+_SPARK_CELLS, _FLINK_CELLS = "Spark's own, on cells", "Flink 2.3, on cells"
+_PAIRS = {_SPARK_CELLS: {"case": "native_cells"}, _FLINK_CELLS: {"case": "flink_cells"}}
+_SQL = {"SedonaDB": "sedonadb", "DuckDB spatial": "duckdb", "Sedona on Spark": "sedona"}
+WORKS = (
+    Work("taxis in 16 districts, a stream", "stream_table", "cpu_s_per_million",
+         {"case": "workers", "cores": 2},
+         {"Sedona on Spark, subdivided": {"case": "subdivided", "cores": 2},
+          "Sedona on Spark, whole": {"case": "whole", "cores": 2}}),
+    Work("10 M rows by key, full cache", "equality", "cpu_s_per_million",
+         {"case": "workers", "batch_rows": 1_000_000},
+         {"Spark's own, cached": {"case": "spark_cached", "batch_rows": 1_000_000},
+          "Spark's own, JDBC": {"case": "spark_jdbc", "batch_rows": 1_000_000}}),
+    Work("10 M rows by key, a cache of 1 %", "incremental", "cpu_s_per_million",
+         {"case": "s3fifo, present"}, {"Flink 2.3, lookup join": {"case": "flink"}}),
+    Work("2^21 rows by range", "ranges", "cpu_s_per_million", {"case": "sorted", "power": 21},
+         {"Spark's own, cached": {"case": "spark_cached"},
+          "Spark's own, broadcast": {"case": "spark_broadcast"}}),
+    *(Work(f"two streams, {name} pairs", "stream_stream", "rows_per_cpu_s",
+           {"case": "join_interval", "workload": name},
+           {peer: {**which, "workload": name} for peer, which in _PAIRS.items()})
+      for name in ("sparse", "dense")),
+    *(Work(f"{count} windows a record, grouped", "sliding", "rows_per_cpu_s",
+           {"case": "ours", "ratio": count, "by": "sensor"},
+           {"Spark's own": {"case": "spark", "ratio": count, "by": "sensor"}})
+      for count in (5, 50, 500)),
+    *(Work(title, "near_shapes", "cpu_s_per_million", {"case": "edgetree", "form": form},
+           {"SedonaDB": {"case": "sedonadb", "form": form}})
+      for form, title in (("nearest", "five nearest of 20,000 polygons, kernel alone"),
+                          ("dwithin", "polygons within a distance, kernel alone"))),
+    *(Work(f"SpatialBench {query.upper()}, through Spark", "spatialbench", "cpu_s",
+           {"engine": "rivermouth", "query": query},
+           {peer: {"engine": engine, "query": query} for peer, engine in _SQL.items()})
+      for query in ("q8", "q9", "q12")),
+)  # fmt: skip
+
+
+def table(results: Path) -> Cells:
+    """A line a peer and work, those first in which the peer does more with the same CPU time."""
+    head = ["work", "peer", "ours, per CPU-s", "the peer's", "ours to the peer's", "taken"]
+    lines = sorted(_lines(results), key=lambda line: line[0])
+    return [head, *(cells for _, cells in lines)]
+
+
+def _lines(results: Path) -> Iterator[tuple[float, list[str]]]:
+    for work in WORKS:
+        path = results / f"{work.result}.json"
+        if not path.exists():
+            continue
+        document = json.loads(path.read_text())
+        rows = document["rows"]
+        if not any(work.ours.items() <= row.items() for row in rows):
+            continue
+        ours = work.per_cpu_second(only(rows, **work.ours))
+        for peer, which in work.peers.items():
+            if any(which.items() <= row.items() for row in rows):
+                theirs = work.per_cpu_second(only(rows, **which))
+                shown = [number(ours), number(theirs), number(float(f"{ours / theirs:.2g}"))]
+                yield ours / theirs, [work.title, peer, *shown, document["date"][:10]]

@@ -46,7 +46,10 @@ class Work:
 
 _SPARK_CELLS, _FLINK_CELLS = "Spark's own, on cells", "Flink 2.3, on cells"
 _PAIRS = {_SPARK_CELLS: {"case": "native_cells"}, _FLINK_CELLS: {"case": "flink_cells"}}
-_SQL = {"SedonaDB": "sedonadb", "DuckDB spatial": "duckdb", "Sedona on Spark": "sedona"}
+_ENGINES = {
+    "SedonaDB": "sedonadb", "DuckDB spatial": "duckdb", "Sedona on Spark": "sedona",
+    "GeoPandas": "geopandas",
+}  # fmt: skip
 WORKS = (
     Work("taxis in 16 districts, a stream", "stream_table", "cpu_s_per_million",
          {"case": "workers", "cores": 2},
@@ -75,7 +78,7 @@ WORKS = (
                           ("dwithin", "polygons within a distance, kernel alone"))),
     *(Work(f"SpatialBench {query.upper()}, through Spark", "spatialbench", "cpu_s",
            {"engine": "rivermouth", "query": query},
-           {peer: {"engine": engine, "query": query} for peer, engine in _SQL.items()})
+           {peer: {"engine": engine, "query": query} for peer, engine in _ENGINES.items()})
       for query in ("q8", "q9", "q12")),
 )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""SpatialBench's queries by place, ours beside SedonaDB, DuckDB and Sedona on Spark.
+"""SpatialBench's queries by place, ours beside SedonaDB, DuckDB, GeoPandas and Sedona on Spark.
 
 Every engine reads the tables from Parquet and gives the hundred rows of the answer, which are
 compared with the answers that the benchmark's makers print (scale factor 1) and with each other's.
@@ -15,7 +15,7 @@ from typing import Any
 from benchmarks.harness.accounting import memory, tree
 from benchmarks.harness.experiment import Case, interleave, progress, save
 from benchmarks.harness.runner import Runner
-from benchmarks.peers import spatial_sql
+from benchmarks.peers import spatialbench_engines as peers
 from benchmarks.peers.environment import PeerUnavailable
 from benchmarks.suites.spatialbench import ours
 from benchmarks.suites.spatialbench.questions import PUBLISHED, QUERIES, folder, same
@@ -72,7 +72,7 @@ def engines(data: Path, names: list[str], stack: ExitStack) -> dict[str, Runner]
     found: dict[str, Runner] = {}
     for name in names:
         try:
-            runner = ours.start(data) if name == OURS else spatial_sql.start(name, data)
+            runner = ours.start(data) if name == OURS else peers.start(name, data)
         except PeerUnavailable as why:
             print(f"without {name}: {why}")
             continue
@@ -90,7 +90,7 @@ def measured(
             asked = {
                 name: Asked(runner, query)
                 for name, runner in runners.items()
-                if (name, query) not in spatial_sql.CANNOT
+                if (name, query) not in peers.CANNOT
             }
             todo: dict[str, Case] = {**asked}
             truth = asked[OURS]
@@ -108,7 +108,7 @@ def measured(
 
 def main() -> None:
     """Ask all engines all queries; leave ``spatialbench``."""
-    names = [OURS, *spatial_sql.ENVIRONMENTS]
+    names = [OURS, *peers.ENVIRONMENTS]
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument(
         "--quick", action="store_true", help="a hundredth of the trips: a smoke test"
@@ -119,16 +119,16 @@ def main() -> None:
     given = parser.parse_args()
     scale = 0.01 if given.quick else 1.0
     try:
-        data = folder(scale, spatial_sql.GENERATOR.make().python)
+        data = folder(scale, peers.GENERATOR.make().python)
     except PeerUnavailable as why:
         print(f"skipped: the generator cannot be had: {why}")
         return
     with ExitStack() as stack:
         runners = engines(data, given.engines, stack)
         rows = measured(runners, given.queries, 1 if given.quick else given.runs, scale)
-    versions = spatial_sql.GENERATOR.versions
+    versions = peers.GENERATOR.versions
     for name in runners:
-        versions |= spatial_sql.ENVIRONMENTS[name].versions if name != OURS else {}
+        versions |= peers.ENVIRONMENTS[name].versions if name != OURS else {}
     about = {"data": f"SpatialBench, scale factor {scale:g}", "quick": given.quick}
     for row in rows:
         print({name: row[name] for name in ("query", "engine", "cpu_s", "wall_s", "agrees")})

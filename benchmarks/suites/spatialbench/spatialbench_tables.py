@@ -10,6 +10,7 @@ LABELS = {
     "sedona": "Sedona, on Spark",
     "sedonadb": "SedonaDB",
     "duckdb": "DuckDB spatial",
+    "geopandas": "GeoPandas",
 }
 _PEER = "sedonadb"
 

@@ -94,7 +94,7 @@ class RowBlock:
             return self.sphere_shapes.boxes
         corner = boxes_of(geometries, sphere=True)
         pad = 0.0 if isinstance(self._side.geometry, Point) else PAD
-        return corner + np.repeat([-pad, pad], 3)
+        return np.asarray(corner + np.repeat([-pad, pad], 3))
 
     @cached_property
     def keys(self) -> list[pa.Array]:

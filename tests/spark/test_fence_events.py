@@ -292,7 +292,7 @@ def test_each_event_comes_with_the_micro_batch_that_settles_it(spark, tmp_path):
         ({"cache": rm.full(buckets=2)}, "rm.full(buckets=) is not for fences. Leave buckets out."),
         ({"lateness": "-1 second"}, "fence_events(lateness=): '-1 second' is negative."),
         ({"late": "drop"}, "late is 'drop'. Use one of ['count', 'rows']."),
-        ({"buckets": 0}, "buckets is 0. Make it positive."),
+        ({"buckets": 0}, "buckets is 0. Make it a whole number, one or more."),
     ],
 )
 def test_an_error_says_what_is_wrong_before_anything_runs(spark, asked, sentence, tmp_path):

@@ -61,7 +61,8 @@ WRONG = {
         {"on": rm.dwithin("g", "g", distance=1), "grid": rm.grid(index="binrtree")},
         r"grid\(index='binrtree'\) cannot serve this condition.*between two rm.point",
     ),
-    "buckets": ({"buckets": 0}, "buckets is 0. Make it positive"),
+    "buckets": ({"buckets": 0}, "buckets is 0. Make it a whole number, one or more"),
+    "half a bucket": ({"buckets": 1.5}, "buckets is 1.5. Make it a whole number, one or more"),
     "suffixes": ({"columns": ["x"], "suffixes": ("", "")}, "suffixes is"),
     "window": (
         {"columns": {"kind": "x"}, "late": "rows"},

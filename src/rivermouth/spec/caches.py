@@ -101,9 +101,11 @@ def full(
         raise DefinitionError(
             "full", f"{index!r} is not an index", todo=f"Use one of {list(get_args(IndexName))}."
         )
-    if buckets is not None and not 1 <= buckets <= _MOST_BUCKETS:
+    if buckets is not None and (type(buckets) is not int or not 1 <= buckets <= _MOST_BUCKETS):
         raise DefinitionError(
-            "full", f"buckets is {buckets}", todo=f"Give a number from 1 to {_MOST_BUCKETS}."
+            "full",
+            f"buckets is {buckets!r}",
+            todo=f"Give a whole number from 1 to {_MOST_BUCKETS}.",
         )
     if changes is not None and not isinstance(changes, Changes):
         raise DefinitionError(

@@ -151,7 +151,7 @@ def test_a_host_fetches_the_parts_it_needs_from_where_they_are_shared(tmp_path, 
     assert len(list((tmp_path / "shared").rglob("*.arrow"))) == 4
 
 
-@pytest.mark.parametrize("count", [0, -1, 513])
+@pytest.mark.parametrize("count", [0, -1, 513, 1.5, 4.0, "4", True])
 def test_a_number_of_buckets_out_of_bounds_is_refused(count):
-    with pytest.raises(DefinitionError, match="Give a number from 1 to 512"):
+    with pytest.raises(DefinitionError, match="Give a whole number from 1 to 512"):
         rm.full(buckets=count)

@@ -116,8 +116,10 @@ def bucket_count(spark: SparkSession, buckets: int | None, *, where: str) -> int
     """The number of buckets asked for, or the session's shuffle partitions up to 32."""
     if buckets is None:
         return min(int(spark.conf.get("spark.sql.shuffle.partitions") or 1), _MOST_BUCKETS)
-    if buckets < 1:
-        raise DefinitionError(where, f"buckets is {buckets}", todo="Make it positive.")
+    if type(buckets) is not int or buckets < 1:
+        raise DefinitionError(
+            where, f"buckets is {buckets!r}", todo="Make it a whole number, one or more."
+        )
     return buckets
 
 

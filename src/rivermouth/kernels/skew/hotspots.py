@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rivermouth.kernels.arrays import Bools, Codes, Floats
+from rivermouth.kernels.arrays import Bools, Codes, Floats, Ints
 
 
 def load_cv(loads: Sequence[float] | Floats) -> float:
@@ -136,6 +136,25 @@ class Rule:
             behind, equal = _compared(keys, self.keys.slice(number, 1))
             found += behind | (equal & (draw >= share))
         return found
+
+
+def partitions_of(keys: Ints, draw: Floats, bounds: Ints, share: Floats) -> Codes:
+    """The partition of each key by a rule on integers: `Rule.partitions`, whatever its length.
+
+    Bounds ascend, and so do the shares of those that lie in one key.
+
+    Examples
+    --------
+    >>> bounds, share = np.array([4, 4, 9]), np.array([0.25, 0.75, 1.0])
+    >>> partitions_of(np.array([3, 4, 4, 4, 10]), np.array([0, 0.1, 0.5, 0.9, 0]), bounds, share)
+    array([0, 0, 1, 2, 3], dtype=int32)
+    """
+    found = np.searchsorted(bounds, keys).astype(np.int32)
+    for key in np.unique(bounds[share < 1.0]):
+        first, last = np.searchsorted(bounds, key), np.searchsorted(bounds, key, "right")
+        own = np.flatnonzero(keys == key)
+        found[own] += np.searchsorted(share[first:last], draw[own], "right").astype(np.int32)
+    return found
 
 
 def even_bounds(sample: Sample, partitions: int, *, by: str = "count") -> Rule | None:

@@ -1,8 +1,13 @@
-"""Routing by hotspots in a running stream: a rule as a broadcast row, and tasks that sample.
+"""Routing by hotspots in a running stream: events packed by partition, and tasks that sample.
 
-Every batch reads the newest rule by one task, as the native plan reads its index, and the JVM
-applies it: no event goes through Python to be routed. The join's own tasks count and sample what
-came to them, and write it to the routing store (`tables.skew.routing_store`) for the next batch.
+The tasks that read a stream look up the rule of their micro-batch and send each partition's events
+as one message (`kernels.state.bucketing`): Spark shuffles a few messages instead of many rows, and
+no job is needed to deliver the rule. A batch frame has no micro-batch to keep a rule for, and an
+object store no step that only one task can take: there the newest rule is read by one task and
+broadcast, and the JVM applies it to rows.
+
+The join's own tasks count and sample what came to them, and write it to the routing store
+(`tables.skew.routing_store`) for the next batch.
 
 Keys are ordered by ``xxhash64``: one integer whatever types and columns they have. Ranges of
 it are as good as ranges of the keys themselves, since no row of the join depends on them.
@@ -23,18 +28,24 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  (as everybody writes it)
 from pyspark.sql import types as t
 
-from rivermouth.kernels.skew.hotspots import Reservoir
+from rivermouth.kernels.arrays import stable_order
+from rivermouth.kernels.skew.hotspots import Reservoir, partitions_of
+from rivermouth.kernels.state.bucketing import decode, encode
+from rivermouth.spark.engines.micro_batch import micro_batch
 from rivermouth.spark.engines.native.columns import quoted
 from rivermouth.spark.engines.partitioning import ROUTE, keys_of, to_partitions
 from rivermouth.spark.engines.stateless import Step
+from rivermouth.spark.runtime.freeze_gc import freeze_gc
 from rivermouth.spark.validation.join_table import WHERE, Join
 from rivermouth.spec.routing import ByHotspot
 from rivermouth.tables.shared_folder import SharedFolder
-from rivermouth.tables.skew.routing_store import KEY, RoutingStore, TaskStats
+from rivermouth.tables.skew.routing_store import KEY, RoutingState, RoutingStore, TaskStats
 
 ROUTE_KEY = "_rivermouth_key"
 _BOUNDS, _SHARES = "_rivermouth_bounds", "_rivermouth_shares"
 _PASSED = "_rivermouth_passed_"
+_MESSAGE, _DRAW = "_rivermouth_events", "_rivermouth_draw"
+_PACKED_ROWS, _PACKED_BYTES = 1 << 16, 32 << 20  # of events that are packed together
 _SALT, _DRAWS = 20_260, 1 << 20  # what tells draws from keys, and how many there are
 _LAST = 2**63 - 1
 _RULE = pa.schema([(_BOUNDS, pa.list_(pa.int64())), (_SHARES, pa.list_(pa.float64()))])
@@ -55,8 +66,27 @@ class Hotspots:
         return RoutingStore(self.folder.seen(where=WHERE) / self.name)
 
     def routed(self, events: DataFrame, join: Join) -> DataFrame:
-        """The events with columns `ROUTE` and `ROUTE_KEY`, in the partitions of the newest rule."""
+        """The events in the partitions of the newest rule, for a `SampledStep`."""
         keyed = events.withColumn(ROUTE_KEY, F.xxhash64(*keys_of(join)))
+        if not events.isStreaming or self.folder.location.is_uri:
+            return self._by_broadcast(events, keyed)
+        packed = keyed.withColumn(_DRAW, _hash(events)).mapInArrow(
+            self.pack, f"{ROUTE} int, {_MESSAGE} binary"
+        )
+        return to_partitions(packed, F.col(ROUTE), self.partitions)
+
+    def pack(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """A task's events as messages, each with its partition."""
+        batch = micro_batch()
+        state = RoutingState(self.partitions)
+        if batch is not None:
+            state = self.store.of_batch(self.routing, self.partitions, batch)
+        for rows in _gathered(batches):
+            yield _messages(rows, state)
+        freeze_gc()
+
+    def _by_broadcast(self, events: DataFrame, keyed: DataFrame) -> DataFrame:
+        """The events with columns `ROUTE` and `ROUTE_KEY`, routed by the JVM."""
         ruled = keyed.crossJoin(F.broadcast(self._rule(events.sparkSession)))
         passed, names = F.lit(0), []
         for step in _steps(self.partitions - 1):
@@ -104,17 +134,63 @@ def _passed(passed: Column, step: int, draw: Column) -> Column:
 
 
 def _draw(events: DataFrame) -> Column:
-    """A number in [0, 1) that splits the events of one key: the same whenever it is computed.
+    """A number in [0, 1) that splits the events of one key."""
+    return F.pmod(_hash(events), F.lit(_DRAWS)) / F.lit(float(_DRAWS))
+
+
+def _hash(events: DataFrame) -> Column:
+    """What draws are made of: the same whenever it is computed.
 
     It comes from all of the event. ``rand`` would have another seed in every micro-batch, which
     Spark would compile again, and a map cannot be hashed.
     """
     columns = [F.col(quoted(field.name)) for field in events.schema if _hashable(field.dataType)]
-    return F.pmod(F.xxhash64(F.lit(_SALT), *columns), F.lit(_DRAWS)) / F.lit(float(_DRAWS))
+    return F.xxhash64(F.lit(_SALT), *columns)
 
 
 def _hashable(kind: t.DataType) -> bool:
     return not any(name in kind.simpleString() for name in ("map<", "variant"))
+
+
+def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """The rows of several batches together, as many as are packed at once."""
+    held: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        held.append(batch)
+        rows, size = rows + batch.num_rows, size + batch.nbytes
+        if rows >= _PACKED_ROWS or size >= _PACKED_BYTES:
+            yield pa.Table.from_batches(held).combine_chunks()
+            held, rows, size = [], 0, 0
+    if rows:
+        yield pa.Table.from_batches(held).combine_chunks()
+
+
+def _messages(rows: pa.Table, state: RoutingState) -> pa.RecordBatch:
+    """The rows by partition: one message for each that has any."""
+    key, drawn = (rows.column(name).to_numpy() for name in (ROUTE_KEY, _DRAW))
+    if state.version:
+        bounds, share = np.array(state.keys, np.int64), np.array(state.share)
+        route = partitions_of(key, drawn % _DRAWS / _DRAWS, bounds, share)
+    else:
+        route = key % state.partitions
+    order, start = stable_order(route, state.partitions)
+    ordered = rows.drop_columns([_DRAW]).take(pa.array(order))
+    used = np.flatnonzero(np.diff(start))
+    messages = [encode(ordered.slice(start[n], start[n + 1] - start[n]), {}) for n in used]
+    columns = [pa.array(used, pa.int32()), pa.array(messages, pa.binary())]
+    return pa.RecordBatch.from_arrays(columns, [ROUTE, _MESSAGE])
+
+
+def _unpacked(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The events of a batch with column `ROUTE_KEY`; those of several messages are put together."""
+    if _MESSAGE not in batch.schema.names:
+        yield batch.drop_columns([ROUTE])
+        return
+    decoded = [decode(message.as_buffer())[0] for message in batch.column(_MESSAGE)]
+    if decoded:
+        rows = pa.concat_tables(decoded).combine_chunks()
+        yield from rows.to_batches(max_chunksize=_PACKED_ROWS)
 
 
 class SampledStep:
@@ -170,8 +246,9 @@ class SampledStep:
         for batch in batches:
             if batch.num_rows:
                 self._partition = batch.column(ROUTE)[0].as_py()
-            self._waiting.append(batch.column(ROUTE_KEY).to_numpy())
-            yield batch.drop_columns([ROUTE, ROUTE_KEY])
+            for events in _unpacked(batch):
+                self._waiting.append(events.column(ROUTE_KEY).to_numpy())
+                yield events.drop_columns([ROUTE_KEY])
 
     def _sample_finished(self) -> None:
         """Sample the batch that the step has just finished: they come out as they went in."""

@@ -1,18 +1,24 @@
 """The rule of a routed stream, and its tasks' statistics since: small files in one folder.
 
     rule.json                    the newest rule, and the cycle that it was made from
+    batches/QUERY/7.json         the rule of a query's micro-batch 7, the same for all its tasks
     seen/7-2500-4f1c....json     a task's statistics: partition 7, 2,500 records, a sample of keys
 
 Tasks write statistics; the task that reads the rule for the next batch sums them, ends the cycle if
 there are enough records, and makes a new rule if it must. A rule never changes a join's rows, so
-one that is lost, stale or counted twice costs time only. Only data is kept here, as JSON.
+one that is lost, stale or counted twice costs time only. But all tasks of a micro-batch must follow
+the same, also those that run again: else a record could be in two of its partitions, or in none.
+Only data is kept here, as JSON.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
+import time
 import uuid
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,10 +28,13 @@ import pyarrow.fs
 from rivermouth.kernels.skew.hotspots import Sample, algorithm2, even_bounds, load_cv, merged
 from rivermouth.spec.locations import Location
 from rivermouth.spec.routing import ByHotspot
-from rivermouth.tables.files import filesystem, read_json, write_json
+from rivermouth.tables.cache.batch_versions import MicroBatch
+from rivermouth.tables.files import filesystem, read_json, write_json, write_once
 
 KEY = "key"  #: keys are compared as one integer each
-_STATS, _RULE = "seen", "rule.json"
+_STATS, _RULE, _BATCHES = "seen", "rule.json", "batches"
+_KEPT = 2  # micro-batches of a query whose rules are kept: the one that runs, and the one before
+_PATIENCE = 1.0  # seconds in which the task that chooses a micro-batch's rule must have done so
 
 
 @dataclass(frozen=True)
@@ -105,13 +114,28 @@ class RoutingStore:
     def state(self, partitions: int) -> RoutingState:
         """The newest rule; none yet, or one for another number of partitions, is version 0."""
         known = read_json(self._folder / _RULE)
-        if known is None:
-            return RoutingState(partitions)
-        if "deviation" in known:  # as the load CV was called before version 0.1
-            known["load_cv"] = known.pop("deviation")
-        lists = {name: tuple(value) for name, value in known.items() if isinstance(value, list)}
-        state = RoutingState(**{**known, **lists})
-        return state if state.partitions == partitions else RoutingState(partitions)
+        state = None if known is None else _state(known)
+        return state if state and state.partitions == partitions else RoutingState(partitions)
+
+    def of_batch(self, routing: ByHotspot, partitions: int, batch: MicroBatch) -> RoutingState:
+        """The rule that all tasks of a micro-batch follow; the first that asks ends the cycle.
+
+        Only in a folder: an object store has no step in which one of several is the first.
+        """
+        at = Path(self._folder) / _BATCHES / batch.query / f"{batch.number}.json"
+        at.parent.mkdir(parents=True, exist_ok=True)
+        if at.exists():
+            return _state(json.loads(at.read_bytes()))
+        me = uuid.uuid4().hex.encode()
+        if write_once(at.with_suffix(".chooser"), me) == me:
+            state = self.advance(routing, partitions)
+            _forget(at.parent, batch.number - _KEPT)
+        else:
+            deadline = time.monotonic() + _PATIENCE
+            while not at.exists() and time.monotonic() < deadline:
+                time.sleep(0.002)
+            state = self.state(partitions)  # if the one that chooses has ended
+        return _state(json.loads(write_once(at, json.dumps(vars(state)).encode())))
 
     def advance(self, routing: ByHotspot, partitions: int) -> RoutingState:
         """The rule for the next batch; ends the cycle if it has enough records."""
@@ -131,6 +155,20 @@ class RoutingStore:
             with contextlib.suppress(FileNotFoundError):
                 files.delete_file(f"{root}/{_STATS}/{name}")
         return state
+
+
+def _state(known: dict[str, Any]) -> RoutingState:
+    if "deviation" in known:  # as the load CV was called before version 0.1
+        known["load_cv"] = known.pop("deviation")
+    lists = {name: tuple(value) for name, value in known.items() if isinstance(value, list)}
+    return RoutingState(**{**known, **lists})
+
+
+def _forget(folder: Path, until: int) -> None:
+    """Remove what is kept of a query's micro-batches up to a number."""
+    for path in folder.glob("[0-9]*"):
+        if int(path.name.partition(".")[0]) <= until:
+            path.unlink(missing_ok=True)
 
 
 def next_state(state: RoutingState, stats: list[TaskStats], routing: ByHotspot) -> RoutingState:

@@ -151,6 +151,29 @@ def test_a_rule_of_many_cuts_is_followed_and_maps_do_no_harm(spark, table, tmp_p
     keys = np.array([row[0] for row in events.select(F.xxhash64("k")).collect()])
     expected = np.bincount(np.searchsorted(cuts, keys), minlength=partitions)
     assert seen["rows_per_partition"] == expected.tolist()
+    # a batch frame follows it in the JVM
+    batch = rm.join_table(
+        events, table, on=rm.keys("k"), how="left", columns=["name"],
+        routing=rm.by_hotspot(partitions=partitions, path=str(tmp_path / "rules")),
+    )  # fmt: skip
+    sizes = batch.dropDuplicates(["id"]).count(), batch.groupBy(F.spark_partition_id()).count()
+    assert sizes[0] == 2000
+    assert len(sizes[1].collect()) == np.count_nonzero(expected)
+
+
+def test_a_stream_is_routed_by_one_job_of_two_stages(spark, table, tmp_path, capsys):
+    """A rule that a job of its own delivers costs a tenth of a small micro-batch."""
+    joined = rm.join_table(
+        replay(skewed(spark, 2000), cuts=2000), table, on=rm.keys("k"), columns=["name"],
+        routing=rm.by_hotspot(partitions=3, path=str(tmp_path / "rules")),
+    )  # fmt: skip
+    query = joined.writeStream.format("noop").trigger(availableNow=True).start()
+    query.awaitTermination()
+    query.explain()
+    plan = capsys.readouterr().out.partition("Initial Plan")[0]
+    assert plan.count("Exchange hashpartitioning") == 1
+    assert "Broadcast" not in plan
+    assert "Subquery" not in plan
 
 
 def test_what_cannot_be_routed_is_said_at_definition(events, table):

@@ -75,9 +75,8 @@ class Simulated:
         reservoir.add(pa.table({KEY: hashed}), np.zeros(len(hashed)))
         sample = reservoir.sample()
         assert sample is not None
-        keys = sample.keys.column(KEY).to_pylist()
-        count, missed = sample.count.tolist(), sample.cost.tolist()
-        return TaskStats(int(partition), len(hashed), 0, 1.0, 0.0, keys, count, missed)
+        keys = sample.keys.column(KEY).to_numpy()
+        return TaskStats(int(partition), len(hashed), 0, 1.0, 0.0, keys, sample.count, sample.cost)
 
 
 def _mixed(keys: Ints) -> Ints:

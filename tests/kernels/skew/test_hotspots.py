@@ -16,6 +16,7 @@ from rivermouth.kernels.skew.hotspots import (
     even_bounds,
     load_cv,
     merged,
+    partitions_of,
 )
 
 KEYS = {
@@ -72,6 +73,19 @@ def test_every_key_has_one_partition_and_a_split_one_its_neighbouring_ones(drawn
         assert split <= cuts
         if rule.share.tolist() == [1.0] * len(rule.share):
             assert not split, "Algorithm 2 splits no key"
+
+
+@given(
+    st.lists(st.integers(-4, 4), min_size=1, max_size=60), st.integers(1, 8), st.integers(0, 2**32)
+)
+@settings(max_examples=examples(200), deadline=None)
+def test_a_rule_on_integers_is_the_rule_on_any_keys(keys, count, seed):
+    rows, draw = table([(key,) for key in keys]), np.random.default_rng(seed).random(len(keys))
+    sample = Sample.of(rows, np.ones(len(keys)), np.ones(len(keys)))
+    for rule in (algorithm2(sample, count), even_bounds(sample, count)):
+        bounds = rule.keys.column(0).to_numpy()
+        found = partitions_of(np.array(keys), draw, bounds, rule.share)
+        assert found.tolist() == rule.partitions(rows, draw).tolist()
 
 
 @given(streams())

@@ -1,6 +1,7 @@
 """The store of a routed stream, without Spark: cycles, rules, restarts."""
 
 import json
+import threading
 
 import numpy as np
 import pyarrow as pa
@@ -8,6 +9,8 @@ import pytest
 
 import rivermouth as rm
 from rivermouth.kernels.skew.hotspots import Reservoir, Rule, load_cv
+from rivermouth.tables.cache.batch_versions import MicroBatch
+from rivermouth.tables.skew import routing_store
 from rivermouth.tables.skew.routing_store import KEY, RoutingStore, TaskStats
 
 PARTITIONS = 6
@@ -41,7 +44,7 @@ def one_batch(store, routing, keys, rng):
         store.add(
             TaskStats(
                 int(partition), len(own), 0, 1e-6 * len(own), 0.0,
-                sample.keys.column(KEY).to_pylist(), sample.count.tolist(), sample.cost.tolist(),
+                sample.keys.column(KEY).to_numpy(), sample.count, sample.cost,
             )
         )  # fmt: skip
     return np.bincount(found, minlength=PARTITIONS)
@@ -119,3 +122,62 @@ def test_an_even_load_keeps_its_rule_and_a_dear_one_moves_it(tmp_path):
         assert state.moved == (weight == "cost")
         assert state.keys == ((49,) if weight == "records" else (73,))
     assert json.loads((tmp_path / "cost" / "rule.json").read_text())["version"] == 1
+
+
+def seen(store, records=100):
+    """Two partitions with all of a cycle of 200."""
+    for partition in (0, 1):
+        sample = np.array([partition]), np.array([float(records)]), np.array([0.0])
+        store.add(TaskStats(partition, records, 0, 0.1, 0.0, *sample))
+
+
+def test_all_tasks_of_a_micro_batch_follow_one_rule_and_end_its_cycle_once(tmp_path):
+    store, routing = RoutingStore(str(tmp_path)), rm.by_hotspot(cycle=200)
+    seen(store)
+    found, together = [], threading.Barrier(8)
+
+    def ask():
+        together.wait()
+        found.append(store.of_batch(routing, 2, MicroBatch("q", 3)))
+
+    tasks = [threading.Thread(target=ask) for _ in range(8)]
+    for task in tasks:
+        task.start()
+    for task in tasks:
+        task.join()
+    assert len(found) == 8
+    assert set(found) == {store.state(2)}
+    assert found[0].cycle == found[0].version == 1
+
+
+def test_a_task_that_runs_again_follows_the_rule_of_its_micro_batch_not_a_newer_one(tmp_path):
+    store, routing = RoutingStore(str(tmp_path)), rm.by_hotspot(cycle=200)
+    first = store.of_batch(routing, 2, MicroBatch("q", 0))
+    seen(store)
+    second = store.of_batch(routing, 2, MicroBatch("q", 1))
+    assert (first.version, second.version) == (0, 1)
+    assert store.of_batch(routing, 2, MicroBatch("q", 0)) == first
+    assert store.of_batch(routing, 2, MicroBatch("other", 0)) == second
+    for number in range(2, 6):
+        store.of_batch(routing, 2, MicroBatch("q", number))
+    kept = {path.stem for path in (tmp_path / "batches" / "q").iterdir()}
+    assert kept == {"4", "5"}
+
+
+def test_a_task_does_not_wait_long_for_one_that_has_ended(tmp_path, monkeypatch):
+    monkeypatch.setattr(routing_store, "_PATIENCE", 0.05)
+    store, routing = RoutingStore(str(tmp_path)), rm.by_hotspot(cycle=200)
+    seen(store)
+    (tmp_path / "batches" / "q").mkdir(parents=True)
+    (tmp_path / "batches" / "q" / "7.chooser").write_text("a task that was killed")
+    assert store.of_batch(routing, 2, MicroBatch("q", 7)).version == 0
+    assert store.of_batch(routing, 2, MicroBatch("q", 8)).version == 1
+
+
+def test_statistics_of_an_earlier_version_are_read(tmp_path):
+    own = {"keys": [4, 9], "count": [60.0, 40.0], "missed": [0.0, 0.0]}
+    known = {"partition": 0, "records": 100, "fetched": 0, "seconds": 0.1, "fetching": 0.0, **own}
+    (tmp_path / "seen").mkdir()
+    (tmp_path / "seen" / "0-100-abc.json").write_text(json.dumps(known))
+    state = RoutingStore(str(tmp_path)).advance(rm.by_hotspot(cycle=100), 2)
+    assert (state.version, state.keys) == (1, (4,))

@@ -223,9 +223,9 @@ class SampledStep:
                     cache.get("misses", 0),
                     report["seconds"],
                     cache.get("load_seconds", 0.0),
-                    sample.keys.column(KEY).to_pylist(),
-                    sample.count.tolist(),
-                    sample.cost.tolist(),
+                    sample.keys.column(KEY).to_numpy(),
+                    sample.count,
+                    sample.cost,
                 )
             )
         state = self._state

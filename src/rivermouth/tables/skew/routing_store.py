@@ -13,6 +13,7 @@ Only data is kept here, as JSON.
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import time
@@ -25,6 +26,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.fs
 
+from rivermouth.kernels.arrays import Floats, Ints
 from rivermouth.kernels.skew.hotspots import Sample, algorithm2, even_bounds, load_cv, merged
 from rivermouth.spec.locations import Location
 from rivermouth.spec.routing import ByHotspot
@@ -33,6 +35,7 @@ from rivermouth.tables.files import filesystem, read_json, write_json, write_onc
 
 KEY = "key"  #: keys are compared as one integer each
 _STATS, _RULE, _BATCHES = "seen", "rule.json", "batches"
+_SAMPLE = {"keys": "<i8", "count": "<f8", "missed": "<f8"}
 _KEPT = 2  # micro-batches of a query whose rules are kept: the one that runs, and the one before
 _PATIENCE = 1.0  # seconds in which the task that chooses a micro-batch's rule must have done so
 
@@ -58,9 +61,20 @@ class TaskStats:
     fetched: int
     seconds: float
     fetching: float
-    keys: list[int]
-    count: list[float]
-    missed: list[float]
+    keys: Ints
+    count: Floats
+    missed: Floats
+
+    def written(self) -> dict[str, Any]:
+        """As JSON can hold it: numbers of a sample as bytes, which cost a tenth of digits."""
+        arrays = {name: np.asarray(getattr(self, name), kind) for name, kind in _SAMPLE.items()}
+        return {**vars(self), **{name: _text(array) for name, array in arrays.items()}}
+
+    @classmethod
+    def read(cls, written: dict[str, Any]) -> TaskStats:
+        """What `written` gave; lists of numbers are those of an earlier version."""
+        arrays = {name: _array(written[name], kind) for name, kind in _SAMPLE.items()}
+        return cls(**{**written, **arrays})
 
 
 @dataclass(frozen=True)
@@ -109,7 +123,7 @@ class RoutingStore:
     def add(self, stats: TaskStats) -> None:
         """Add a task's statistics to this cycle."""
         name = f"{stats.partition}-{stats.records}-{uuid.uuid4().hex}.json"
-        write_json(self._folder / _STATS / name, vars(stats))
+        write_json(self._folder / _STATS / name, stats.written())
 
     def state(self, partitions: int) -> RoutingState:
         """The newest rule; none yet, or one for another number of partitions, is version 0."""
@@ -147,7 +161,7 @@ class RoutingStore:
             return state
         read = [read_json(self._folder / _STATS / name) for name in names]
         stats = [
-            TaskStats(**one) for one in read if one is not None
+            TaskStats.read(one) for one in read if one is not None
         ]  # another query counts it, too
         state = next_state(state, [one for one in stats if one.partition < partitions], routing)
         write_json(self._folder / _RULE, vars(state))
@@ -184,7 +198,7 @@ def next_state(state: RoutingState, stats: list[TaskStats], routing: ByHotspot) 
         records=tuple(int(count) for count in records),
         cost=tuple(costs.tolist()),
     )
-    samples = [_sample(one, memory, remote) for one in stats if one.keys]
+    samples = [_sample(one, memory, remote) for one in stats if len(one.keys)]
     if not samples or not (ended.moved or not state.version):
         return ended
     bounds = even_bounds if routing.split else algorithm2
@@ -209,6 +223,15 @@ def _loads(stats: list[TaskStats], partitions: int) -> tuple[Any, Any, float, fl
 
 
 def _sample(one: TaskStats, memory: float, remote: float) -> Sample:
-    count, missed = np.array(one.count), np.array(one.missed)
-    keys = pa.table({KEY: pa.array(one.keys, pa.int64())})
-    return Sample(keys, count, count * memory + missed * remote)
+    cost = one.count * memory + one.missed * remote
+    return Sample(pa.table({KEY: pa.array(one.keys)}), one.count, cost)
+
+
+def _text(array: Ints | Floats) -> str:
+    return base64.b64encode(array.tobytes()).decode()
+
+
+def _array(written: str | list[float], kind: str) -> Any:
+    if isinstance(written, list):
+        return np.array(written, kind)
+    return np.frombuffer(base64.b64decode(written), kind)

@@ -1,6 +1,7 @@
 """The store of a routed stream, without Spark: cycles, rules, restarts."""
 
 import json
+import os
 import threading
 
 import numpy as np
@@ -162,6 +163,10 @@ def test_a_task_that_runs_again_follows_the_rule_of_its_micro_batch_not_a_newer_
         store.of_batch(routing, 2, MicroBatch("q", number))
     kept = {path.stem for path in (tmp_path / "batches" / "q").iterdir()}
     assert kept == {"4", "5"}
+    os.utime(tmp_path / "batches" / "other", (0, 0))
+    store.of_batch(routing, 2, MicroBatch("new", 0))
+    queries = {path.name for path in (tmp_path / "batches").iterdir()}
+    assert queries == {"q", "new"}, "a query of long ago is forgotten"
 
 
 def test_a_task_does_not_wait_long_for_one_that_has_ended(tmp_path, monkeypatch):

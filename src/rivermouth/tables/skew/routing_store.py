@@ -16,6 +16,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
+import sys
 import time
 import uuid
 from dataclasses import dataclass, replace
@@ -37,6 +38,7 @@ KEY = "key"  #: keys are compared as one integer each
 _STATS, _RULE, _BATCHES = "seen", "rule.json", "batches"
 _SAMPLE = {"keys": "<i8", "count": "<f8", "missed": "<f8"}
 _KEPT = 2  # micro-batches of a query whose rules are kept: the one that runs, and the one before
+_REMEMBERED = 7 * 86_400.0  # seconds for which a query that does not run can still run again
 _PATIENCE = 1.0  # seconds in which the task that chooses a micro-batch's rule must have done so
 
 
@@ -137,7 +139,9 @@ class RoutingStore:
         Only in a folder: an object store has no step in which one of several is the first.
         """
         at = Path(self._folder) / _BATCHES / batch.query / f"{batch.number}.json"
-        at.parent.mkdir(parents=True, exist_ok=True)
+        if not at.parent.exists():
+            at.parent.mkdir(parents=True, exist_ok=True)
+            _forget_queries(at.parent.parent)
         if at.exists():
             return _state(json.loads(at.read_bytes()))
         me = uuid.uuid4().hex.encode()
@@ -183,6 +187,15 @@ def _forget(folder: Path, until: int) -> None:
     for path in folder.glob("[0-9]*"):
         if int(path.name.partition(".")[0]) <= until:
             path.unlink(missing_ok=True)
+
+
+def _forget_queries(folder: Path) -> None:
+    """Remove what is kept of queries that have not run for long."""
+    for query in folder.iterdir():
+        with contextlib.suppress(OSError):  # it runs again, or another task removes it, too
+            if query.stat().st_mtime < time.time() - _REMEMBERED:
+                _forget(query, sys.maxsize)
+                query.rmdir()
 
 
 def next_state(state: RoutingState, stats: list[TaskStats], routing: ByHotspot) -> RoutingState:

@@ -12,7 +12,6 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from benchmarks.harness import bars, peers
 from benchmarks.harness.experiment import RESULTS, ROOT
@@ -26,7 +25,7 @@ from benchmarks.suites.reliability import fault_tables, soak_tables
 from benchmarks.suites.routing import routing_tables
 from benchmarks.suites.spatialbench import spatialbench_tables
 from benchmarks.suites.stream_join import join_tables
-from benchmarks.suites.table_join import plan_tables
+from benchmarks.suites.table_join import plan_tables, shape_tables
 from benchmarks.suites.trips import trip_tables
 
 IMAGES = ROOT / "docs" / "img"
@@ -63,11 +62,6 @@ PICTURES = {
     "paper_b_scale": "Rows per second against hosts of a quarter core",
     "soak": "Time, CPU, state, memory and files over 2,000 micro-batches",
     "stream_stream_growth": "Input rows per second against cores, interval, cell, bin and batch",
-}
-NEAR = {
-    "edgetree": "**rivermouth**",
-    "strtree": "shapely's STRtree, as before",
-    "sedonadb": "SedonaDB",
 }
 BLOCK = re.compile(r"(<!-- bench:(\w+) -->\n).*?(<!-- /bench -->)", re.DOTALL)
 
@@ -127,46 +121,6 @@ def _cores(result: Document, case: str) -> list[str]:
     return [LABELS[case], *(number(of.get(cores)) for cores in (1, 2)), speedup]
 
 
-def shapes(result: Document) -> Cells:
-    """Kernels beside shapely: rates, building, size."""
-    return [
-        ["points/s, one core", "rivermouth", "shapely", "index", "built in", "size"],
-        *(
-            [
-                ours["title"],
-                number(ours["points_per_s"]),
-                number(theirs["points_per_s"]) if theirs else "no such query",
-                ours["index"],
-                f"{ours['build_s']:.2f} s",
-                f"{ours['index_mb']:.1f} MB",
-            ]
-            for ours, theirs in _beside(result)
-        ),
-    ]
-
-
-def near_shapes(result: Document) -> Cells:
-    """CPU time to find the polygons near a point, and how that is to SedonaDB's."""
-    cells = [
-        ["CPU-s per million points, one process", *NEAR.values(), "to SedonaDB", "pairs a point"]
-    ]
-    for form, title in (
-        ("nearest", "five nearest polygons"),
-        ("dwithin", "polygons within a distance"),
-    ):
-        rows = {name: only(result["rows"], form=form, case=name) for name in NEAR}
-        cost = {name: row["cpu_s_per_million"] for name, row in rows.items()}
-        cells.append(
-            [
-                title,
-                *(f"{cost[name]:.1f}" for name in NEAR),
-                f"{cost['edgetree'] / cost['sedonadb']:.2f}",
-                f"{rows['edgetree']['pairs_per_point']:.1f}",
-            ]
-        )
-    return cells
-
-
 def shapes_in_spark(result: Document) -> Cells:
     """The same as streams."""
     return [
@@ -179,20 +133,6 @@ def shapes_in_spark(result: Document) -> Cells:
             ]
             for row in result["rows"]
         ),
-    ]
-
-
-def growth(result: Document) -> Cells:
-    """Rates against the size of the table and of its polygons, ours / shapely's."""
-    lines: dict[str, dict[int, str]] = {}
-    for ours, theirs in _beside(result):
-        rates = f"{number(ours['points_per_s'])} / {number(theirs and theirs['points_per_s'])}"
-        name = f"{ours['question']}, {'vertices' if ours['vertices'] else 'rows'}"
-        lines.setdefault(name, {})[ours["vertices"] or ours["rows"]] = rates
-    sizes = sorted({size for line in lines.values() for size in line})
-    return [
-        ["points/s, ours / shapely's", *(f"{size:,}" for size in sizes)],
-        *([name, *(line.get(size, "") for size in sizes)] for name, line in lines.items()),
     ]
 
 
@@ -317,10 +257,10 @@ TABLES: dict[str, tuple[str, Callable[[Document], Cells]]] = {
     "stream_table": ("stream_table", stream_table),
     "large_batches": ("large_batches", stream_table),
     "figure11": ("stream_table", figure11),
-    "shapes": ("shapes", shapes),
+    "shapes": ("shapes", shape_tables.shapes),
     "shapes_in_spark": ("shapes_in_spark", shapes_in_spark),
-    "near_shapes": ("near_shapes", near_shapes),
-    "growth": ("growth", growth),
+    "near_shapes": ("near_shapes", shape_tables.near_shapes),
+    "growth": ("growth", shape_tables.growth),
     "plans": ("plans", plan_tables.plans),
     "plan_floors": ("plans", plan_tables.floors),
     "memory": ("memory", memory),
@@ -434,13 +374,6 @@ def _origin(result: Document) -> str:
         f"Spark {with_['pyspark']}, Python {with_['python']}, GEOS {with_['geos']}, "
         f"{result['date'][:10]}.*"
     )
-
-
-def _beside(result: Document) -> list[tuple[dict[str, Any], dict[str, Any] | None]]:
-    """Our rows, each with shapely's of the same question."""
-    theirs = {row["title"]: row for row in result["rows"] if row["case"] == "shapely"}
-    ours = [row for row in result["rows"] if row["case"] == "rivermouth"]
-    return [(row, theirs.get(row["title"])) for row in ours]
 
 
 def main(words: Sequence[str] | None = None) -> None:

@@ -16,6 +16,7 @@ right (ST_Intersects, and each point once) would only cost more.
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,7 @@ def start(districts: Path, *, cores: int, make: bool = True) -> Runner:
 
 def main(districts: str, cores: str) -> None:
     """The peer itself: answers ``{"case", "folder", "files", "count"}``."""
-    spark = _session(int(cores))
+    spark = session(int(cores), streams.CONF)
     tables = {form: _table(spark, districts, form) for form in ("subdivided", "whole")}
     hello = {"pieces": {form: table.count() for form, table in tables.items()}}
 
@@ -72,12 +73,13 @@ def main(districts: str, cores: str) -> None:
     spark.stop()
 
 
-def _session(cores: int) -> Any:
+def session(cores: int, conf: Mapping[str, str]) -> Any:
+    """A session with Sedona's functions."""
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName("sedona").master(f"local[{cores}]")
     jars = ",".join(str(path) for path in SEDONA.jar_paths())
-    for key, value in (streams.CONF | CONF | {"spark.jars": jars}).items():
+    for key, value in {**conf, **CONF, "spark.jars": jars}.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")

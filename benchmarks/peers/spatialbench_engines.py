@@ -14,7 +14,7 @@ from typing import Any
 
 from benchmarks.harness.runner import Runner, serve
 from benchmarks.peers.environment import Environment
-from benchmarks.peers.sedona import CONF, SEDONA
+from benchmarks.peers.sedona import SEDONA, session
 from benchmarks.peers.sedona_db import SEDONA_DB
 from benchmarks.suites.spatialbench.questions import REACH, ROWS, SQL
 
@@ -73,15 +73,8 @@ def duckdb(data: str) -> Ask:
 
 def sedona(data: str) -> Ask:
     """Apache Sedona on Spark."""
-    from pyspark.sql import SparkSession
-
-    jars = ",".join(str(path) for path in SEDONA.jar_paths())
-    given = {"spark.jars": jars, "spark.driver.memory": "3g", "spark.sql.shuffle.partitions": "4"}
-    builder = SparkSession.builder.appName("sedona").master("local[2]")
-    for key, value in (CONF | given).items():
-        builder = builder.config(key, value)
-    spark = builder.getOrCreate()
-    spark._jvm.org.apache.sedona.spark.SedonaContext.create(spark._jsparkSession, "python")
+    conf = {"spark.driver.memory": "3g", "spark.sql.shuffle.partitions": "4"}
+    spark = session(2, conf)
     for name in _TABLES:
         spark.read.parquet(f"{data}/{name}.parquet").createOrReplaceTempView(name)
     return lambda query: [list(row) for row in spark.sql(SQL[query]).collect()]

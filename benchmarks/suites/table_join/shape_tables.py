@@ -1,0 +1,74 @@
+"""The tables of kernels over shapes: a result -> cells."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from benchmarks.harness.formatting import Cells, Document, number, only
+
+NEAR = {
+    "edgetree": "**rivermouth**",
+    "strtree": "shapely's STRtree, as before",
+    "sedonadb": "SedonaDB",
+}
+
+
+def shapes(result: Document) -> Cells:
+    """Kernels beside shapely: rates, building, size."""
+    return [
+        ["points/s, one core", "rivermouth", "shapely", "index", "built in", "size"],
+        *(
+            [
+                ours["title"],
+                number(ours["points_per_s"]),
+                number(theirs["points_per_s"]) if theirs else "no such query",
+                ours["index"],
+                f"{ours['build_s']:.2f} s",
+                f"{ours['index_mb']:.1f} MB",
+            ]
+            for ours, theirs in _beside(result)
+        ),
+    ]
+
+
+def near_shapes(result: Document) -> Cells:
+    """CPU time to find the polygons near a point, and how that is to SedonaDB's."""
+    cells = [
+        ["CPU-s per million points, one process", *NEAR.values(), "to SedonaDB", "pairs a point"]
+    ]
+    for form, title in (
+        ("nearest", "five nearest polygons"),
+        ("dwithin", "polygons within a distance"),
+    ):
+        rows = {name: only(result["rows"], form=form, case=name) for name in NEAR}
+        cost = {name: row["cpu_s_per_million"] for name, row in rows.items()}
+        cells.append(
+            [
+                title,
+                *(f"{cost[name]:.1f}" for name in NEAR),
+                f"{cost['edgetree'] / cost['sedonadb']:.2f}",
+                f"{rows['edgetree']['pairs_per_point']:.1f}",
+            ]
+        )
+    return cells
+
+
+def growth(result: Document) -> Cells:
+    """Rates against the size of the table and of its polygons, ours / shapely's."""
+    lines: dict[str, dict[int, str]] = {}
+    for ours, theirs in _beside(result):
+        rates = f"{number(ours['points_per_s'])} / {number(theirs and theirs['points_per_s'])}"
+        name = f"{ours['question']}, {'vertices' if ours['vertices'] else 'rows'}"
+        lines.setdefault(name, {})[ours["vertices"] or ours["rows"]] = rates
+    sizes = sorted({size for line in lines.values() for size in line})
+    return [
+        ["points/s, ours / shapely's", *(f"{size:,}" for size in sizes)],
+        *([name, *(line.get(size, "") for size in sizes)] for name, line in lines.items()),
+    ]
+
+
+def _beside(result: Document) -> list[tuple[dict[str, Any], dict[str, Any] | None]]:
+    """Our rows, each with shapely's of the same question."""
+    theirs = {row["title"]: row for row in result["rows"] if row["case"] == "shapely"}
+    ours = [row for row in result["rows"] if row["case"] == "rivermouth"]
+    return [(row, theirs.get(row["title"])) for row in ours]

@@ -131,6 +131,7 @@ def save(
     quick: bool = False,
     folder: Path | None = None,
     peers: Mapping[str, str] | None = None,
+    beside: Sequence[str] = (),
     **meta: Any,
 ) -> Path:
     """Write ``NAME.json``: the rows, and all that is needed to understand and repeat them.
@@ -147,9 +148,15 @@ def save(
         Where to write instead.
     peers
         Versions of other systems measured in the same run.
+    beside
+        Columns that tell parts of the benchmark apart. Rows of an earlier run stay, unless one of
+        `rows` has the same values there. None: the rows take the place of all.
     meta
         What else belongs to the run: ``data``, ``seed``, ``conf``, ``truth``.
     """
+    folder = folder or (CACHE / "quick" if quick else RESULTS)
+    path = folder / f"{name}.json"
+    made = [dict(row) for row in rows]
     document = {
         "name": name,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -159,13 +166,20 @@ def save(
         "versions": machine.versions() | dict(peers or {}),
         **({"quick": True} if quick else {}),
         **meta,
-        "rows": [dict(row) for row in rows],
+        "rows": [*_kept(path, made, beside), *made],
     }
-    folder = folder or (CACHE / "quick" if quick else RESULTS)
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{name}.json"
     path.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
     return path
+
+
+def _kept(path: Path, made: list[dict[str, Any]], beside: Sequence[str]) -> list[dict[str, Any]]:
+    """The rows of an earlier run that are of other parts than those made now."""
+    if not (beside and path.exists()):
+        return []
+    parts = {tuple(row[column] for column in beside) for row in made}
+    earlier: list[dict[str, Any]] = json.loads(path.read_text())["rows"]
+    return [row for row in earlier if tuple(row[column] for column in beside) not in parts]
 
 
 _BEGAN = time.monotonic()

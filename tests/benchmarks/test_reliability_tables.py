@@ -1,6 +1,9 @@
 """What the soak and the fault campaign show of their results."""
 
+import json
+
 import pytest
+from benchmarks.harness.experiment import save
 from benchmarks.suites.reliability import fault_tables, soak, soak_tables
 
 
@@ -60,3 +63,13 @@ def test_campaigns_of_several_seeds_are_one_line():
         ["driver kill", "1", "20.0 s", "20.0 s", "0", "", ""],
         ["link down", "3", "4.0 s", "6.0 s", "1", "3.0 s", "3.0 s"],
     ]
+
+
+def test_a_part_that_is_measured_again_leaves_the_others(tmp_path):
+    def kept(*rows):
+        path = save("soak", rows, folder=tmp_path, beside=("case",))
+        return json.loads(path.read_text())["rows"]
+
+    first, second = {"case": "trips", "files": 1}, {"case": "exact", "files": 2}
+    assert kept(first, second) == [first, second]
+    assert kept(first | {"files": 3}) == [second, first | {"files": 3}]

@@ -29,7 +29,8 @@ pytestmark = [pytest.mark.cluster, pytest.mark.spark, pytest.mark.server]
 
 PAGE = (ROOT / "docs" / "cluster.md").read_text()
 WORKERS = ("worker-1", "worker-2")
-PROJECT = [ROOT, Path(sys.prefix).resolve()]
+ENVIRONMENT = Path(sys.prefix).resolve()
+PROJECT = [ROOT] if ENVIRONMENT.is_relative_to(ROOT) else [ROOT, ENVIRONMENT]
 SMALL = ("spark.driver.memory", "spark.executor.memory", "spark.ui.enabled")
 
 

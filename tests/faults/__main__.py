@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Sequence
-from typing import Any
 
-from benchmarks.harness.experiment import RESULTS, save
+from benchmarks.harness.experiment import save
 from tests.cluster import hosts
 from tests.cluster.lab import Lab, lab
 from tests.faults.campaign import Campaign, History
@@ -30,16 +28,8 @@ def main() -> int:
     for row in rows:
         print({name: row[name] for name in ("workload", "faults", "rows", "violations")})
     if options.save:
-        _save(rows)
+        save("faults", rows, beside=("workload", "seed"))
     return int(any(row["violations"] for row in rows))
-
-
-def _save(rows: list[dict[str, Any]]) -> None:
-    """Keep a campaign beside those of other workloads and seeds."""
-    path = RESULTS / "faults.json"
-    kept = json.loads(path.read_text())["rows"] if path.exists() else []
-    made = {(row["workload"], row["seed"]) for row in rows}
-    save("faults", [*(row for row in kept if (row["workload"], row["seed"]) not in made), *rows])
 
 
 def _campaign(opened: Lab, workloads: Sequence[str], options: argparse.Namespace) -> History:

@@ -78,7 +78,7 @@ def main() -> None:
             shown = {name: value for name, value in rows[-1].items() if name != "series"}
             print(shown, flush=True)
     about = {"data": "seeded: soak_cases.py", "batch_rows": soak_cases.ROWS, "conf": soak_run.CONF}
-    print(save("soak", rows, quick=given.quick, **about))
+    print(save("soak", rows, quick=given.quick, beside=("case",), **about))
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import importlib.util
 import os
 import re
 import shutil
@@ -63,8 +64,12 @@ def machine() -> Iterator[Check]:
     yield _low("Memory", memory < 4, f"{memory:.1f} GB", todo)
     yield temporary_folder()
     if home := os.environ.get("SPARK_HOME"):  # started instead of the Spark in pyspark
-        todo = "Unset it, unless that Spark is of pyspark's version."
-        yield Check("SPARK_HOME", "warning", home, todo)
+        found = importlib.util.find_spec("pyspark")
+        if found and found.origin and Path(found.origin).is_relative_to(home):
+            yield Check("SPARK_HOME", "ok", home)
+        else:
+            todo = "Unset it, unless that Spark is of pyspark's version."
+            yield Check("SPARK_HOME", "warning", home, todo)
 
 
 def extras() -> Iterator[Check]:

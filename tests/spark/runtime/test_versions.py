@@ -7,6 +7,7 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyspark
 import pytest
 
 import rivermouth as rm
@@ -101,6 +102,18 @@ def test_without_pyspark_the_first_operator_says_what_to_install():
         'install "rivermouth[spark]". As a client of Spark Connect: pip install '
         '"rivermouth[client]". On a platform, use its own Python.'
     )
+
+
+def test_without_pyspark_that_of_spark_home_is_named(monkeypatch):
+    home = Path(pyspark.__file__).parent
+    monkeypatch.setenv("SPARK_HOME", str(home))
+    said = without("pyspark", "rm.join_table").stderr.splitlines()[-1]
+    path = said.partition("export PYTHONPATH=")[2]
+    assert all(Path(part).parent == home / "python" / "lib" for part in path.split(os.pathsep))
+    program = "import importlib.util; print(importlib.util.find_spec('pyspark').origin)"
+    command = [sys.executable, "-S", "-c", program]
+    found = subprocess.run(command, env={"PYTHONPATH": path}, capture_output=True, text=True)
+    assert found.stdout.startswith(f"{home}/python/lib/pyspark.zip/pyspark/"), found.stderr
 
 
 def test_without_pyspark_the_doctor_says_so():

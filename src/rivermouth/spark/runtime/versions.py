@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -155,7 +157,9 @@ def installed() -> str:
             "rivermouth",
             "there is no PySpark to run on",
             there="rivermouth leaves it to you, so as not to replace a platform's own",
-            todo='Where there is no Spark: pip install "rivermouth[spark]". As a client of Spark '
+            todo=f"That of SPARK_HOME: export PYTHONPATH={path}"
+            if (path := os.pathsep.join(_of_spark_home()))
+            else 'Where there is no Spark: pip install "rivermouth[spark]". As a client of Spark '
             'Connect: pip install "rivermouth[client]". On a platform, use its own Python.',
         )
     version: str = importlib.import_module("pyspark").__version__
@@ -168,6 +172,12 @@ def installed() -> str:
             "own where the platform's Spark is older.",
         )
     return version
+
+
+def _of_spark_home() -> list[str]:
+    """PySpark and Py4J of the Spark that ``SPARK_HOME`` names, as ``spark-submit`` finds them."""
+    home = os.environ.get("SPARK_HOME")
+    return sorted(map(str, Path(home, "python", "lib").glob("*.zip"))) if home else []
 
 
 def check_local() -> None:

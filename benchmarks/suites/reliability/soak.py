@@ -32,11 +32,13 @@ def tenths(values: Any) -> tuple[float, float]:
 
 def measured(case: str, found: dict[str, Any]) -> dict[str, Any]:
     """A row of the table, with its lines of the plot."""
-    looks = {name: [look[name] for look in found["looks"]] for name in found["looks"][0]}
+    looks = {
+        name: [look[name] for look in found["looks"] if name in look] for name in found["looks"][0]
+    }
     cpu = np.diff(looks["cpu_s"]) / np.maximum(np.diff(looks["batch"]), 1)
     series = {
         "batch_ms": found["batch_ms"], "state_rows": found["state_rows"],
-        "state_mb": found["state_mb"], "java_mb": looks["java_mb"],
+        "state_mb": found["state_mb"], "java_mb": looks["java_mb"], "heap_mb": looks["heap_mb"],
         "python_mb": looks["python_mb"], "files": looks["files"], "files_mb": looks["files_mb"],
         "cpu_ms": (1000 * cpu).tolist(),
     }  # fmt: skip

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -22,9 +23,12 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 LOOKS = 200  #: at memory and files, evenly over the run
+COLLECTED = 5  #: looks from one garbage collection to the next
 CONF = streams.CONF | {
+    # the heap has its size from the start, so that what the JVM grows by is outside of it
     "spark.driver.memory": "1g",
-    "spark.sql.streaming.numRecentProgressUpdates": "100000",
+    "spark.driver.defaultJavaOptions": "-Xms1g -XX:+AlwaysPreTouch",
+    "spark.sql.streaming.numRecentProgressUpdates": "64",
 }
 
 
@@ -42,8 +46,8 @@ def run(case: str, batches: int, folder: Path) -> dict[str, Any]:
         frame = soak_cases.CASES[case](events, others, folder)
         writer = frame.writeStream.format("noop")
         query = writer.option("checkpointLocation", str(folder / "store")).start()
-    looks = _watch(query, batches, folder / "store")
-    found: dict[str, Any] = {"looks": looks, **_batches(query)}
+    looks, done = _watch(query, batches, folder / "store")
+    found: dict[str, Any] = {"looks": looks, **_batches(done)}
     if running is None:
         query.stop()
     else:
@@ -56,25 +60,35 @@ def run(case: str, batches: int, folder: Path) -> dict[str, Any]:
     return found
 
 
-def _watch(query: StreamingQuery, batches: int, folder: Path) -> list[dict[str, float]]:
-    """Look at the processes and the files until there were so many micro-batches."""
+def _watch(
+    query: StreamingQuery, batches: int, folder: Path
+) -> tuple[list[dict[str, float]], list[Any]]:
+    """Look at the processes and the files until there were so many micro-batches.
+
+    Gives the looks, and what Spark told of each micro-batch, of which it keeps the newest only.
+    """
     looks: list[dict[str, float]] = []
-    began, done = time.monotonic(), 0
-    while done < batches:
-        time.sleep(0.2)
+    told: dict[int, Any] = {}
+    began = time.monotonic()
+    while (done := max(told, default=-1) + 1) < batches:
+        time.sleep(0.5)
         if not query.isActive:
             raise RuntimeError(str(query.exception()))
-        last = query.lastProgress
-        done = 0 if last is None else last["batchId"] + 1
+        told |= {each.batchId: each for each in query.recentProgress if each.numInputRows}
         if done >= batches * (len(looks) + 1) // LOOKS:
-            looks.append({"batch": done, "s": time.monotonic() - began, **_look(folder)})
-    return looks
+            collect = len(looks) % COLLECTED == 0
+            looks.append(
+                {"batch": done, "s": time.monotonic() - began, **_look(folder, collect=collect)}
+            )
+    return looks, [told[number] for number in sorted(told)]
 
 
-def _look(folder: Path) -> dict[str, float]:
-    held = {"java": 0, "python": 0}
+def _look(folder: Path, *, collect: bool) -> dict[str, float]:
+    held, heap = {"java": 0, "python": 0}, {}
     for process in tree(os.getpid()):
         kind = "java" if process.name.startswith("java") else "python"
+        if collect and kind == "java":
+            heap = {"heap_mb": _live_heap(process.pid)}
         try:
             held[kind] += memory(process.pid)["pss"]
         except (FileNotFoundError, ProcessLookupError, KeyError):  # it has ended
@@ -89,13 +103,21 @@ def _look(folder: Path) -> dict[str, float]:
                 continue
     return {
         "java_mb": held["java"] / 1e6, "python_mb": held["python"] / 1e6,
-        "files": files, "files_mb": size / 1e6, "cpu_s": cpu_seconds(os.getpid()),
+        "files": files, "files_mb": size / 1e6, "cpu_s": cpu_seconds(os.getpid()), **heap,
     }  # fmt: skip
 
 
-def _batches(query: StreamingQuery) -> dict[str, list[float]]:
-    """What Spark tells of each micro-batch."""
-    found = [batch for batch in query.recentProgress if batch.numInputRows]
+def _live_heap(pid: int) -> float:
+    """What a JVM's heap holds after a garbage collection, in MB."""
+    subprocess.run(["jcmd", str(pid), "GC.run"], check=True, stdout=subprocess.DEVNULL)
+    told = subprocess.run(["jstat", "-gc", str(pid)], check=True, stdout=subprocess.PIPE, text=True)
+    names, values = (line.split() for line in told.stdout.splitlines())
+    used = dict(zip(names, values, strict=True))
+    return sum(float(used[name]) for name in ("S0U", "S1U", "EU", "OU")) * 1024 / 1e6
+
+
+def _batches(found: list[Any]) -> dict[str, list[float]]:
+    """What Spark told of each micro-batch."""
     states = [batch.stateOperators for batch in found]
     return {
         "batch_ms": [batch.durationMs["triggerExecution"] for batch in found],

@@ -22,7 +22,8 @@ MEASURES = {
     "cpu_ms": ("CPU, ms", ".0f"),
     "state_rows": ("rows of state", ",.0f"),
     "python_mb": ("Python, MB", ".0f"),
-    "java_mb": ("JVM, MB", ".0f"),
+    "heap_mb": ("JVM's live heap, MB", ".0f"),
+    "java_mb": ("JVM with a heap of 1 GB, MB", ".0f"),
     "files": ("files", ",.0f"),
     "correction_s": ("a correction, s", ".2f"),
 }

@@ -250,7 +250,7 @@ def test_settings_that_stateful_operators_need(store, changelog, states):
 
 def test_executors_are_asked_for_versions_and_folders(spark, tmp_path):
     (here,) = inspect_executors(
-        spark, packages=["numpy", "no-such-package"], shared=[str(tmp_path)]
+        spark, packages=["numpy", "no-such-package"], shared=[str(tmp_path)], settled=0
     )
     assert here == Executor(socket.gethostname(), PYTHON, {"numpy": HERE["numpy"]}, {})
     assert list(tmp_path.iterdir()) == []

@@ -126,7 +126,7 @@ def test_the_doctor_finds_nothing_missing(bare):
         "ok       rivermouth there: 0.1.0",
         "ok       Shared /mnt/shared: read and written by all of them",
     ):
-        assert line in said
+        assert line in said, "\n".join(said)
 
 
 def test_the_doctor_finds_a_folder_that_is_not_shared(bare):

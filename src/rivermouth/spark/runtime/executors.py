@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 _FIRST = 8  # tasks of the first look
 _MOST = 4096
+_SETTLED = 10.0  # seconds without a new host: executors of an application come one by one
 _AGAIN = 0.2  # seconds
 
 
@@ -52,10 +54,12 @@ def inspect_executors(
     packages: Sequence[str],
     shared: Sequence[str] = (),
     seconds: float = 120,
+    settled: float = _SETTLED,
 ) -> list[Executor]:
     """Ask a Python worker on every host of the cluster; in the order of the hosts' names.
 
-    Runs Spark jobs of more and more tasks until one finds no further host. Packages need not be
+    Runs Spark jobs of more and more tasks until none has found a further host for some seconds:
+    executors of an application come one by one. Packages need not be
     installed there, pyarrow excepted, which Spark itself needs. A file is left in each shared
     folder for that time.
 
@@ -67,6 +71,8 @@ def inspect_executors(
         Folders, or URIs that pyarrow.fs knows, that all hosts should read and write.
     seconds
         How long the cluster may take to answer.
+    settled
+        Seconds without a further host after which all are known.
 
     Raises
     ------
@@ -78,7 +84,7 @@ def inspect_executors(
     deadline = _Deadline(spark, seconds)
     try:
         with deadline:
-            found = _all_hosts(spark, _looker([*packages], tokens))
+            found = _all_hosts(spark, _looker([*packages], tokens), settled)
     except Exception as error:
         if not deadline.passed:
             raise
@@ -142,16 +148,17 @@ def _leave(folder: Location) -> str:
 Look = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
-def _all_hosts(spark: SparkSession, look: Look) -> list[Executor]:
+def _all_hosts(spark: SparkSession, look: Look, settled: float) -> list[Executor]:
     found: dict[str, Executor] = {}
-    tasks, known = _FIRST, -1
-    while len(found) > known and tasks <= _MOST:
-        known = len(found)
+    tasks, until = _FIRST, time.monotonic() + settled
+    while True:
         rows = spark.range(0, tasks, 1, tasks).mapInArrow(look, "report string").collect()
-        reports = (Executor(**json.loads(row.report)) for row in rows)
-        found |= {report.host: report for report in reports}
-        tasks *= 2
-    return [found[host] for host in sorted(found)]
+        reports = {each.host: each for row in rows for each in [Executor(**json.loads(row.report))]}
+        if reports.keys() - found.keys():
+            tasks, until = min(2 * tasks, _MOST), time.monotonic() + settled
+        elif time.monotonic() >= until:
+            return [found[host] for host in sorted(found)]
+        found |= reports
 
 
 def _looker(packages: list[str], tokens: dict[str, str]) -> Look:

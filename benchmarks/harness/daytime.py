@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+import shapely
 
 from benchmarks.harness.experiment import CACHE, data
 from benchmarks.harness.tdrive import TDRIVE, write_parts
@@ -22,18 +23,24 @@ class Daytime:
     """The points of ten hours in time order, in so many files.
 
     `minutes` and `hour` take a part: so long, from that hour of the day on. Times are given out
-    as UTC, whatever the clocks in Beijing were.
+    as UTC, whatever the clocks in Beijing were. With `side` there is a column ``area``, the box
+    around each point whose sides have so many degrees, as WKB.
     """
 
     files: int
     minutes: int = HOURS * 60
     hour: int = START.hour
+    side: float | None = None
 
     def folder(self) -> Path:
         """Where the files are, made once."""
-        folder = CACHE / f"daytime-{self.hour}-{self.minutes}-in-{self.files}"
+        areas = "" if self.side is None else f"-boxes-{self.side}"
+        folder = CACHE / f"daytime-{self.hour}-{self.minutes}-in-{self.files}{areas}"
         if not (folder / "_made").exists():
-            write_parts(self._table(), folder, self.files)
+            table = self._table()
+            if self.side is not None:
+                table = table.append_column("area", _boxes(table, self.side))
+            write_parts(table, folder, self.files)
         return folder
 
     def _table(self) -> pa.Table:
@@ -52,3 +59,9 @@ class Daytime:
             keep = pc.and_(keep, one)
         utc = pc.assume_timezone(time, "UTC")
         return table.set_column(table.schema.get_field_index("ts"), "ts", utc).filter(keep)
+
+
+def _boxes(table: pa.Table, side: float) -> pa.Array:
+    lon, lat, half = table["lon"].to_numpy(), table["lat"].to_numpy(), side / 2
+    boxes = shapely.box(lon - half, lat - half, lon + half, lat + half)
+    return pa.array(shapely.to_wkb(boxes), pa.binary())

@@ -98,6 +98,42 @@ def join_window(taxis: DataFrame, *, meters: float, seconds: int) -> DataFrame:
     )
 
 
+def topological(taxis: DataFrame, *, predicate: str, seconds: int) -> DataFrame:
+    """Points within boxes of the same stream, or boxes that meet others, so many seconds apart."""
+    import rivermouth as rm
+
+    left = rm.point("lon", "lat") if predicate in ("within", "covered_by") else "area"
+    return rm.join_interval(
+        taxis,
+        taxis,
+        on=getattr(rm, predicate)(left, "area"),
+        time="ts",
+        between=(f"-{seconds} seconds", f"{seconds} seconds"),
+        columns=OTHER,
+        lateness=LATENESS,
+    )
+
+
+def nested_loop(taxis: DataFrame, *, meters: float, seconds: int) -> DataFrame:
+    """Spark's own join of equal bins of time, each pair in them tested: nothing knows of space."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    bin_ = 2 * seconds
+    left = taxis.withWatermark("ts", LATENESS)
+    left = left.withColumn("bin", F.floor(F.unix_timestamp("ts") / bin_))
+    right = taxis.select(*(F.col(old).alias(new) for new, old in OTHER.items()))
+    right = right.withWatermark("seen", LATENESS)
+    first, last = (F.floor((F.unix_timestamp("seen") + end) / bin_) for end in (-seconds, seconds))
+    right = right.withColumn("other_bin", F.explode(F.sequence(first, last)))
+    met = left.join(
+        right,
+        (F.col("bin") == F.col("other_bin"))
+        & _in_time(seconds)
+        & (_great_circle(*map(F.col, ("lon", "lat", "other_lon", "other_lat"))) <= meters),
+    )
+    return met.drop("bin", "other_bin")
+
+
 def native_cells(taxis: DataFrame, *, meters: float, seconds: int, cells: float = 2.0) -> DataFrame:
     """Spark's own stream-stream join: equal cells, then time and distance; no Python in it.
 
@@ -123,16 +159,22 @@ def native_cells(taxis: DataFrame, *, meters: float, seconds: int, cells: float 
     right = right.withColumn(
         "other_column", F.explode(F.sequence(cell(lon - wide), cell(lon + wide)))
     )
-    reach = F.expr(f"INTERVAL {seconds} SECONDS")
     met = left.join(
         right,
         (F.col("row") == F.col("other_row"))
         & (F.col("column") == F.col("other_column"))
-        & (F.col("seen") >= F.col("ts") - reach)
-        & (F.col("seen") <= F.col("ts") + reach)
+        & _in_time(seconds)
         & (_great_circle(F.col("lon"), F.col("lat"), lon, lat) <= meters),
     )
     return met.drop("row", "column", "other_row", "other_column")
+
+
+def _in_time(seconds: int) -> Column:
+    """Both rows of a pair are so close in time."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    reach = F.expr(f"INTERVAL {seconds} SECONDS")
+    return F.col("seen").between(F.col("ts") - reach, F.col("ts") + reach)
 
 
 def rows_out(taxis: DataFrame, *, each: int) -> DataFrame:
@@ -167,6 +209,8 @@ CASES = {
     "join_interval": join_interval,
     "crowded": crowded,
     "join_window": join_window,
+    "topological": topological,
+    "nested_loop": nested_loop,
     "native_cells": native_cells,
     "rows_out": rows_out,
 }

@@ -11,6 +11,8 @@ LABELS = {
     "join_window": "**rivermouth**, `join_window`",
     "native_cells": "Spark's own join on a cell key",
     "flink_cells": "Flink's interval join on a cell key",
+    "nested_loop": "Spark's own join on bins of time",
+    "topological": "**rivermouth**, `join_interval`",
     "rows_out": "as many rows out of a `mapInArrow`, no join",
 }
 WAYS = {
@@ -27,7 +29,11 @@ AXES = {
     "batch": "micro-batches for one hour",
 }
 #: measured beside one of these, and not drawn
-BESIDE = {"binrtree": "seconds of a bin, paper C's BinR-tree"}
+BESIDE = {
+    "binrtree": "seconds of a bin, paper C's BinR-tree",
+    "method": "ten minutes by",
+    "predicate": "ten minutes, boxes of 0.002 degrees that are joined by",
+}
 
 
 def stream_stream(result: Document) -> Cells:
@@ -59,16 +65,17 @@ def _times(row: dict[str, Any], result: Document) -> str:
 
 
 def stream_stream_growth(result: Document) -> Cells:
-    """Input rows per second against one axis at a time."""
+    """Input rows per second, and a micro-batch's time, against one axis at a time."""
     return [
-        ["axis", "value", "join", "rows/s", "rows/CPU-s", "pairs"],
+        ["axis", "value", "join", "rows/s", "rows/CPU-s", "ms a micro-batch", "pairs"],
         *(
             [
                 (AXES | BESIDE)[row["axis"]],
-                f"{row['value']:,}",
+                row["value"] if isinstance(row["value"], str) else f"{row['value']:,}",
                 LABELS[row["case"]].rpartition(", ")[2],
                 number(row["rows_per_s"]),
                 number(row["rows_per_cpu_s"]),
+                number(row["batch_ms"]) if "batch_ms" in row else "",
                 number(row["pairs"]),
             ]
             for row in result["rows"]

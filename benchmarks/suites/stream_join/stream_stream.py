@@ -6,7 +6,8 @@ Spark's own join has state format 4 and the best of four widths of cells. Flink'
 the same cells stands beside them, and a `mapInArrow` that gives as many rows of as many columns and
 does nothing else: no join that is done in Python workers can cost less. Then paper C's Figures 12
 to 15 (cores, length of the interval, cells, bins, bins with the paper's own BinR-tree), the cost of
-small batches, and what a place costs that has most of the rows.
+small batches, a nested loop and topological predicates, and what a place costs that has most of
+the rows.
 Latency is measured by `stream_latency`.
 """
 
@@ -16,7 +17,7 @@ import argparse
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from benchmarks.harness import daytime, session, streams
@@ -36,6 +37,7 @@ TEN_HOURS = Daytime(6)
 TWO_HOURS, ONE_HOUR = Daytime(6, 120, 14), Daytime(6, 60, 14)
 HALF_AN_HOUR, TEN_MINUTES = Daytime(3, 30, 14), Daytime(2, 10, 14)
 QUICK = Daytime(3, 3)
+SIDE = 0.002  #: degrees of the boxes that meet
 #: what is asked, the files that count, and those before
 WORKLOADS = {
     "sparse": (SPARSE, TEN_HOURS, HALF_AN_HOUR),
@@ -81,6 +83,7 @@ class Line:
             "pairs_per_cpu_s": found["rows_out"] / found["cpu_s"],
             "rows_per_s": found["rows_in"] / found["wall_s"],
             "wall_s": found["wall_s"],
+            **({"batch_ms": found["batch_ms"]} if "batch_ms" in found else {}),
         }
 
 
@@ -142,7 +145,7 @@ def flink_if_there() -> Iterator[Runner | None]:
 
 def growth(one: Runner, two: Runner, *, quick: bool) -> list[dict[str, Any]]:
     """Paper C's Figures 12 to 15, and the cost of small batches: one axis at a time."""
-    taxis = QUICK if quick else TWO_HOURS
+    taxis, hour = (QUICK, QUICK) if quick else (TWO_HOURS, Daytime(2, 60, 14))
     lines = [
         Line(case, runner, cores, taxis, options, {"axis": "cores", "value": cores})
         for cores, runner in ((1, one), (2, two))
@@ -151,31 +154,49 @@ def growth(one: Runner, two: Runner, *, quick: bool) -> list[dict[str, Any]]:
             ("join_window", {"meters": 100.0, "seconds": 120}),
         )
     ]
+
+    def add(axis: str, value: Any, taxis: Daytime, options: dict[str, Any],
+            case: str = "join_interval") -> None:  # fmt: skip
+        lines.append(Line(case, two, 2, taxis, options, {"axis": axis, "value": value}))
+
     for seconds in (60,) if quick else (15, 30, 60, 120, 300, 600):
-        about = {"axis": "length", "value": 2 * seconds}
-        interval = {**SPARSE, "seconds": seconds}
-        window = {**SPARSE, "seconds": 2 * seconds}
-        lines += [
-            Line("join_interval", two, 2, taxis, interval, about),
-            Line("join_window", two, 2, taxis, window, about),
-        ]
+        add("length", 2 * seconds, taxis, {**SPARSE, "seconds": seconds})
+        add("length", 2 * seconds, taxis, {**SPARSE, "seconds": 2 * seconds}, "join_window")
     for cell in (800,) if quick else (200, 400, 800, 1600, 3200, 6400, 25_600):
-        options = {**SPARSE, "cell": cell, "buckets": 4}
-        lines.append(Line("join_interval", two, 2, taxis, options, {"axis": "cell", "value": cell}))
+        add("cell", cell, taxis, {**SPARSE, "cell": cell, "buckets": 4})
     for seconds in (30,) if quick else (2, 5, 15, 30, 60, 120, 600):
-        options = {**SPARSE, "bin": f"{seconds} seconds"}
-        lines.append(
-            Line("join_interval", two, 2, Daytime(60, 60, 14), options,
-                 {"axis": "bin", "value": seconds})
-        )  # fmt: skip
+        add("bin", seconds, hour, {**SPARSE, "bin": f"{seconds} seconds"})
     for seconds in (30,) if quick else (15, 30, 60, 120, 600):
-        options = {**SPARSE, "bin": f"{seconds} seconds", "index": "binrtree"}
-        about = {"axis": "binrtree", "value": seconds}
-        lines.append(Line("join_interval", two, 2, Daytime(60, 60, 14), options, about))
+        add("binrtree", seconds, hour,
+            {**SPARSE, "bin": f"{seconds} seconds", "index": "binrtree"})  # fmt: skip
     for files in (3,) if quick else (2, 6, 20, 60):
-        about = {"axis": "batch", "value": files}
-        lines.append(Line("join_interval", two, 2, Daytime(files, 60, 14), SPARSE, about))
-    return measured("growth", lines, runs=1, warmup=0)
+        add("batch", files, Daytime(files, 60, 14), SPARSE)
+    rows = measured("growth", lines + methods(two, quick=quick), runs=1, warmup=0)
+    if len(pairs := {row["pairs"] for row in rows if row["axis"] == "method"}) > 1:
+        raise AssertionError(f"by the methods: {pairs} pairs")
+    return rows
+
+
+def methods(two: Runner, *, quick: bool) -> list[Line]:
+    """The same pairs by ways that know more and more of space, and other predicates."""
+    taxis = QUICK if quick else TEN_MINUTES
+    ways: dict[str, tuple[str, dict[str, Any]]] = {
+        "nested loop": ("nested_loop", {}),
+        "cells": ("native_cells", {"cells": 2.0}),
+        "BinR-tree": ("join_interval", {"index": "binrtree"}),
+        "bands": ("join_interval", {}),
+    }
+    lines = [
+        Line(case, two, 2, taxis, {**SPARSE, **more}, {"axis": "method", "value": way})
+        for way, (case, more) in ways.items()
+    ]
+    boxes = replace(taxis, side=SIDE)
+    options = {"seconds": SPARSE["seconds"]}
+    return lines + [
+        Line("topological", two, 2, boxes, {**options, "predicate": predicate},
+             {"axis": "predicate", "value": predicate})
+        for predicate in ("within", "intersects", "overlaps")
+    ]  # fmt: skip
 
 
 def warm(runner: Runner, taxis: Daytime) -> None:

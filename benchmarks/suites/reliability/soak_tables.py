@@ -55,7 +55,7 @@ def picture(result: Document) -> Any:
     """A panel for each measure, a line for each query, to what it was in the second tenth."""
     import matplotlib.pyplot as plt
 
-    figure, panels = plt.subplots(2, 4, figsize=(11, 5), layout="constrained")
+    figure, panels = plt.subplots(3, 3, figsize=(10, 7), layout="constrained")
     colours = plt.get_cmap("tab10")
     for axes, (name, (title, _)) in zip(panels.flat, MEASURES.items(), strict=False):
         for number, case in enumerate(LABELS):

@@ -71,7 +71,7 @@ def _watch(
     told: dict[int, Any] = {}
     began = time.monotonic()
     while (done := max(told, default=-1) + 1) < batches:
-        time.sleep(0.5)
+        time.sleep(2)  # in which Spark keeps all that it tells
         if not query.isActive:
             raise RuntimeError(str(query.exception()))
         told |= {each.batchId: each for each in query.recentProgress if each.numInputRows}

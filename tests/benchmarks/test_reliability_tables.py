@@ -13,7 +13,7 @@ def found(*, grows):
         {
             "batch": 2 * (number + 1), "s": 60.0 * number, "java_mb": 500.0, "python_mb": 300.0,
             "heap_mb": 80.0, "cpu_s": 0.5 * number,
-            "files": 100 + (number if grows else 0), "files_mb": 1.0,
+            "files": 100 + (number if grows else 0), "files_mb": 1.0, "store_mb": 2.0,
         }
         for number in range(count // 2)
     ]  # fmt: skip

@@ -40,6 +40,7 @@ def measured(case: str, found: dict[str, Any]) -> dict[str, Any]:
         "batch_ms": found["batch_ms"], "state_rows": found["state_rows"],
         "state_mb": found["state_mb"], "java_mb": looks["java_mb"], "heap_mb": looks["heap_mb"],
         "python_mb": looks["python_mb"], "files": looks["files"], "files_mb": looks["files_mb"],
+        "store_mb": looks["store_mb"],
         "cpu_ms": (1000 * cpu).tolist(),
     }  # fmt: skip
     if made := [each["seconds"] for each in found.get("corrections", ()) if each["seconds"]]:

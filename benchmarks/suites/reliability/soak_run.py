@@ -93,6 +93,16 @@ def _look(folder: Path, *, collect: bool) -> dict[str, float]:
             held[kind] += memory(process.pid)["pss"]
         except (FileNotFoundError, ProcessLookupError, KeyError):  # it has ended
             continue
+    files, size = _files(folder / "checkpoint" if (folder / "checkpoint").exists() else folder)
+    return {
+        "java_mb": held["java"] / 1e6, "python_mb": held["python"] / 1e6,
+        "files": files, "files_mb": size / 1e6, "store_mb": _files(folder)[1] / 1e6,
+        "cpu_s": cpu_seconds(os.getpid()), **heap,
+    }  # fmt: skip
+
+
+def _files(folder: Path) -> tuple[int, int]:
+    """How many files a folder has, and their bytes."""
     files = size = 0
     for here, _, names in os.walk(folder):
         for name in names:
@@ -101,10 +111,7 @@ def _look(folder: Path, *, collect: bool) -> dict[str, float]:
                 files += 1
             except FileNotFoundError:  # it was deleted since the listing
                 continue
-    return {
-        "java_mb": held["java"] / 1e6, "python_mb": held["python"] / 1e6,
-        "files": files, "files_mb": size / 1e6, "cpu_s": cpu_seconds(os.getpid()), **heap,
-    }  # fmt: skip
+    return files, size
 
 
 def _live_heap(pid: int) -> float:

@@ -196,6 +196,16 @@ def rows_out(taxis: DataFrame, *, each: int) -> DataFrame:
     return taxis.mapInArrow(work, schema)
 
 
+def rows_in(taxis: DataFrame) -> DataFrame:
+    """A number for each task: what it costs that rows come to a Python worker."""
+
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        count = sum(batch.num_rows for batch in batches)
+        yield pa.RecordBatch.from_pydict({"rows": [count]})
+
+    return taxis.mapInArrow(work, "rows long")
+
+
 def _great_circle(lon: Column, lat: Column, other_lon: Column, other_lat: Column) -> Column:
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -213,4 +223,5 @@ CASES = {
     "nested_loop": nested_loop,
     "native_cells": native_cells,
     "rows_out": rows_out,
+    "rows_in": rows_in,
 }

@@ -145,6 +145,12 @@ class TestLaunchHome:
         assert program.stat().st_ino == written
         assert tmp_path / "cache" in program.parents
 
+    def test_libjvm_is_found_in_it(self, tmp_path):
+        library = tmp_path / "jdk" / "lib" / "server" / "libjvm.so"
+        java = self.echo(tmp_path / "jdk")
+        for _ in range(2):
+            assert (launch_home(java) / "lib" / "server" / "libjvm.so").resolve() == library
+
     def test_a_cache_that_cannot_be_written_gives_way_to_a_passing_folder(
         self, tmp_path, monkeypatch
     ):

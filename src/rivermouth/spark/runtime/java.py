@@ -18,6 +18,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -83,7 +84,9 @@ def launch_home(java: Java) -> Path:
     """What JAVA_HOME must be for Spark's launcher to start `java`, quietly and in any case.
 
     A folder in the user's cache, or a passing one where that cannot be written, whose
-    ``bin/java`` is a script of a few lines: it drops the options that not every Java takes.
+    ``bin/java`` is a script of a few lines: it drops the options that not every Java takes. Its
+    ``lib`` is Java's own: Python workers inherit JAVA_HOME, and pyarrow looks there for the Java
+    that it opens ``hdfs://`` with.
     """
     script = _script(java)
     name = f"java-{hashlib.sha256(script.encode()).hexdigest()[:16]}"
@@ -91,6 +94,8 @@ def launch_home(java: Java) -> Path:
         program = folder / name / "bin" / "java"
         # a cache on a disk mounted noexec can be written, but not run
         if _is_written(program, script) and os.access(program, os.X_OK):
+            with suppress(OSError):  # it is there, or links are not possible
+                (folder / name / "lib").symlink_to(java.home / "lib")
             return folder / name
     raise SessionError(
         "Java",

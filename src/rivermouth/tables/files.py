@@ -21,9 +21,12 @@ from rivermouth.errors import (
     did_you_mean,
 )
 from rivermouth.spec.locations import Location
+from rivermouth.tables import hdfs
 
 #: where a file appears whole, when its writer closes it, and needs no folder
 _OBJECT_STORES = {"s3", "gcs", "abfs"}
+#: what pyarrow opens by libhdfs
+_HADOOP = {"hdfs", "viewfs"}
 
 
 def filesystem(path: str) -> tuple[Any, str]:
@@ -39,7 +42,16 @@ def filesystem(path: str) -> tuple[Any, str]:
             todo="Write one such as s3://bucket/folder?region=..., with special characters of "
             "keys escaped (%2F for /).",
         ) from None  # pyarrow's words show the URI with its keys
+    except OSError as error:
+        if not is_hadoop(location):
+            raise
+        raise hdfs.explained(location, error) from None
     return system, inner
+
+
+def is_hadoop(location: Location) -> bool:
+    """Whether pyarrow opens it by libhdfs, which is found in the environment."""
+    return location.scheme in _HADOOP
 
 
 def read_bytes(path: str, *, where: str) -> bytes:
@@ -52,13 +64,20 @@ def read_bytes(path: str, *, where: str) -> bytes:
 
 def read_json(path: str) -> dict[str, Any] | None:
     """What `write_json` left at `path`, None where there is nothing."""
+    data = read_replaced(path)
+    return None if data is None else json.loads(data)
+
+
+def read_replaced(path: str) -> bytes | None:
+    """What `write_bytes` left at `path`, None where there is nothing."""
     system, inner = filesystem(path)
+    if system.type_name == "hdfs":
+        return hdfs.read(system, inner)
     try:
         with system.open_input_stream(inner) as stream:
-            value: dict[str, Any] = json.loads(stream.read())
+            return bytes(stream.read())
     except FileNotFoundError:
         return None
-    return value
 
 
 def write_json(path: str, value: Mapping[str, Any]) -> None:
@@ -74,11 +93,37 @@ def write_bytes(path: str, data: bytes) -> None:
         with system.open_output_stream(inner) as stream:
             stream.write(data)
         return
+    if system.type_name == "hdfs":
+        hdfs.write(system, inner, data)
+        return
     system.create_dir(folder)
     staged = f"{folder}/.{name}.{uuid.uuid4().hex}"
     with system.open_output_stream(staged) as stream:
         stream.write(data)
     system.move(staged, inner)
+
+
+def listed(system: Any, folder: str, *, recursive: bool = False) -> list[Any]:
+    """What is in a folder of a file system, nothing where there is no folder.
+
+    pyarrow's ``allow_not_found`` also finds nothing in an HDFS that does not answer.
+    """
+    try:
+        found: list[Any] = system.get_file_info(
+            pyarrow.fs.FileSelector(folder, recursive=recursive)
+        )
+    except FileNotFoundError:
+        return []
+    return found
+
+
+def delete(system: Any, path: str) -> None:
+    """Delete a file of a file system, if it is there; several may do so at once."""
+    try:
+        system.delete_file(path)
+    except OSError:  # HDFS does not say that it is not there
+        if system.get_file_info(path).type != pyarrow.fs.FileType.NotFound:
+            raise
 
 
 def output_stream(path: str) -> Any:

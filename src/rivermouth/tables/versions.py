@@ -41,13 +41,8 @@ def base_of(version: str) -> str:
 
 def read_pointer(folder: str, name: str = POINTER) -> str | None:
     """What the pointer file says, None where there is no version yet."""
-    system, root = files.filesystem(folder)
-    with (
-        contextlib.suppress(FileNotFoundError),
-        system.open_input_stream(f"{root}/{name}") as stream,
-    ):
-        return bytes(stream.read()).decode()
-    return None
+    text = files.read_replaced(Location(folder) / name)
+    return None if text is None else text.decode()
 
 
 def write_pointer(folder: str, text: str, name: str = POINTER) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -20,7 +19,15 @@ import pyarrow.parquet as pq
 from rivermouth.kernels.aggregation.processor import PARTIALS
 from rivermouth.kernels.state.bucketing import decode, encode
 from rivermouth.spec.locations import Location
-from rivermouth.tables.files import filesystem, output_stream, read_json, write_bytes, write_json
+from rivermouth.tables.files import (
+    delete,
+    filesystem,
+    listed,
+    output_stream,
+    read_json,
+    write_bytes,
+    write_json,
+)
 
 EMITTED = "emitted"
 #: the kind of the pieces that are the backup
@@ -119,14 +126,14 @@ class Files:
     def names(self, folder: str) -> list[str]:
         """The names of the files in a folder, none where there is no folder."""
         system, inner = filesystem(self.root / folder)
-        found = system.get_file_info(pyarrow.fs.FileSelector(inner, allow_not_found=True))
-        return sorted(info.base_name for info in found if info.type == pyarrow.fs.FileType.File)
+        found = listed(system, inner)
+        named = [info.base_name for info in found if info.type == pyarrow.fs.FileType.File]
+        return sorted(name for name in named if not name.startswith("."))  # being written
 
     def delete(self, path: str) -> None:
         """Delete a file, if it is there."""
         system, inner = filesystem(self.root / path)
-        with suppress(FileNotFoundError):
-            system.delete_file(inner)
+        delete(system, inner)
 
     def write_commit(
         self, path: str, written: pa.Table, *, number: int, emitted: int, about: Mapping[str, Any]

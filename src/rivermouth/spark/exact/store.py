@@ -233,7 +233,7 @@ class Store:
 
     @property
     def _has_batches(self) -> bool:
-        return self.files.exists(_batch(0)) or self.files.exists("head.json")
+        return self.files.exists(_batch(0)) or self.files.json("head.json") is not None
 
     def head(self) -> Head:
         """What the last compaction left."""

@@ -135,6 +135,8 @@ def _leave(folder: Location) -> str:
         system.create_dir(root)
         with system.open_output_stream(f"{root}/{token}") as stream:
             stream.write(token.encode())
+    except SessionError:
+        raise
     except (OSError, ValueError) as error:
         raise SessionError(
             "executors",
@@ -186,7 +188,7 @@ def _looker(packages: list[str], tokens: dict[str, str]) -> Look:
             except FileNotFoundError:
                 return "what was written on the driver is not there"
             except OSError as error:
-                return str(error).rstrip(".")
+                return str(error).partition("\n")[0].rstrip(".")
             return None
 
         versions = {}

@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from rivermouth.errors import DefinitionError
 from rivermouth.spec.locations import Location
+from rivermouth.tables.files import filesystem, is_hadoop
 from rivermouth.tables.shared_folder import SharedFolder, not_shared
 
 #: how a user names a folder for snapshots
@@ -36,6 +37,8 @@ def shared_folder(
         location = Location.of(path)
         if _may_differ(spark, location) and not _is_connect(spark):
             return SharedFolder.marked(location, where=where)
+        if is_hadoop(location) and not _is_connect(spark):
+            filesystem(location)  # says here what is missing, not in a task
         return SharedFolder(location)
     if not (master := _master(spark)).startswith("local"):
         raise DefinitionError(

@@ -107,20 +107,18 @@ class BatchVersions:
         system, root = files.filesystem(self._folder(batch.query))
         for record in records:
             if record.number <= batch.number - _KEPT:
-                with suppress(FileNotFoundError):  # another task removes it, too
-                    system.delete_file(f"{root}/{_name(record)}")
+                files.delete(system, f"{root}/{_name(record)}")
 
     def versions(self) -> set[str]:
         """The versions that some batch may still join; queries long gone are forgotten here."""
         system, root = files.filesystem(self._folder())
-        selector = pyarrow.fs.FileSelector(root, allow_not_found=True, recursive=True)
         found, expired = set(), time.time() - _REMEMBERED
-        for info in system.get_file_info(selector):
+        for info in files.listed(system, root, recursive=True):
             if not _is_record(info):
                 continue
             with suppress(FileNotFoundError):  # its query is done with it
                 if info.mtime.timestamp() < expired:
-                    system.delete_file(info.path)
+                    files.delete(system, info.path)
                 elif "-" in info.base_name:
                     found.add(_record(info).version)
                 else:
@@ -144,7 +142,7 @@ class BatchVersions:
 
     def _records(self, query: str) -> list[Record]:
         system, root = files.filesystem(self._folder(query))
-        found = system.get_file_info(pyarrow.fs.FileSelector(root, allow_not_found=True))
+        found = files.listed(system, root)
         return [_record(info) for info in found if _is_record(info)]
 
 

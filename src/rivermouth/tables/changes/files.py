@@ -15,7 +15,7 @@ from rivermouth.errors import TableGap, TableInvalid, TableMissing
 from rivermouth.spec.changes import Files
 from rivermouth.spec.identity import identity
 from rivermouth.tables.changes.feed import ChangeBatch
-from rivermouth.tables.files import filesystem, reading
+from rivermouth.tables.files import filesystem, listed, reading
 
 _WHERE = "changes.files"
 
@@ -92,7 +92,7 @@ class FileFeed:
     def _names(self) -> list[str]:
         """The files' names, in order."""
         system, root = filesystem(self.about.path)
-        found = system.get_file_info(pyarrow.fs.FileSelector(root, allow_not_found=True))
+        found = listed(system, root)
         names = [info.base_name for info in found if info.type == pyarrow.fs.FileType.File]
         return sorted(name for name in names if name[0] not in "._")
 

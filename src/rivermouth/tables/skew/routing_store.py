@@ -32,7 +32,7 @@ from rivermouth.kernels.skew.hotspots import Sample, algorithm2, even_bounds, lo
 from rivermouth.spec.locations import Location
 from rivermouth.spec.routing import ByHotspot
 from rivermouth.tables.cache.batch_versions import MicroBatch
-from rivermouth.tables.files import filesystem, read_json, write_json, write_once
+from rivermouth.tables.files import delete, filesystem, listed, read_json, write_json, write_once
 
 KEY = "key"  #: keys are compared as one integer each
 _STATS, _RULE, _BATCHES = "seen", "rule.json", "batches"
@@ -159,8 +159,8 @@ class RoutingStore:
         """The rule for the next batch; ends the cycle if it has enough records."""
         files, root = filesystem(self._folder)
         state = self.state(partitions)
-        listed = files.get_file_info(pa.fs.FileSelector(f"{root}/{_STATS}", allow_not_found=True))
-        names = [info.base_name for info in listed if info.base_name.endswith(".json")]
+        found = listed(files, f"{root}/{_STATS}")
+        names = [info.base_name for info in found if info.base_name.endswith(".json")]
         if sum(int(name.split("-")[1]) for name in names) < routing.cycle:
             return state
         read = [read_json(self._folder / _STATS / name) for name in names]
@@ -170,8 +170,7 @@ class RoutingStore:
         state = next_state(state, [one for one in stats if one.partition < partitions], routing)
         write_json(self._folder / _RULE, vars(state))
         for name in names:
-            with contextlib.suppress(FileNotFoundError):
-                files.delete_file(f"{root}/{_STATS}/{name}")
+            delete(files, f"{root}/{_STATS}/{name}")
         return state
 
 

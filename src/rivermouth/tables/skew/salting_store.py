@@ -14,12 +14,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import pyarrow.fs
-
 from rivermouth.errors import TableUnavailable
 from rivermouth.kernels.stream_join.salting import SaltChange, SaltSchedule
 from rivermouth.spec.locations import Location
-from rivermouth.tables.files import filesystem, read_json, write_json
+from rivermouth.tables.files import filesystem, listed, read_json, write_json
 
 _FILE = re.compile(r"bucket-([0-9]+)\.json")
 
@@ -44,8 +42,8 @@ class SaltingStore:
         """The changes that were decided before this micro-batch."""
         with self._available():
             files, root = filesystem(self.folder)
-            listed = files.get_file_info(pyarrow.fs.FileSelector(root, allow_not_found=True))
-            matches = (_FILE.fullmatch(info.base_name) for info in listed)
+            found = listed(files, root)
+            matches = (_FILE.fullmatch(info.base_name) for info in found)
             numbers = sorted(int(match[1]) for match in matches if match)
             published = {number: self._read(number).get("steps", ()) for number in numbers}
         return SaltSchedule.merged(published, self._buckets, batch)

@@ -22,13 +22,15 @@ class Comparison:
         self._lab, self._spark, self._folder = lab, spark, folder
         self._known: dict[tuple[str, str], pa.Table] = {}
 
-    def check(self, driver: Driver, name: str, how: str, *, by: str = "", **servers: str) -> Path:
-        """Fail unless a case gives the same rows by this driver; the folder that it ran in.
+    def check(
+        self, driver: Driver, name: str, how: str, *, by: str = "", on: str = SHARED, **servers: str
+    ) -> Path:
+        """Fail unless a case gives the same rows by this driver; the folder of its rows.
 
         A join with a table gives a stream what it gives a batch. Other operators keep back what
         may still change, so that a stream is compared with a stream.
         """
-        folder = self.run(driver, name, how, by=by, **servers)
+        folder = self.run(driver, name, how, by=by, on=on, **servers)
         alike = how == "batch" or name.startswith("table_")
         expected = self.expected(name, "batch" if alike else "stream", **servers)
         assert expected.num_rows > 0
@@ -36,12 +38,17 @@ class Comparison:
         assert_same_rows(found.to_pylist(), expected.to_pylist())
         return folder
 
-    def run(self, driver: Driver, name: str, how: str, *, by: str = "", **servers: str) -> Path:
-        """Run a case by a driver, or run it on; `by` tells runs of one case apart."""
+    def run(
+        self, driver: Driver, name: str, how: str, *, by: str = "", on: str = SHARED, **servers: str
+    ) -> Path:
+        """Run a case by a driver, or run it on; `by` tells runs of one case apart.
+
+        All its files are in a folder below `on`, its inputs and resulting rows excepted.
+        """
         folder = self.folder(name, how, by=by).name
         driver.call(
             f"{CASES}:run", name=name, how=how, inputs=f"{SHARED}/inputs",
-            folder=f"{SHARED}/{folder}", bucket=f"s3://{BUCKET}/{folder}",
+            folder=f"{on}/{folder}", bucket=f"s3://{BUCKET}/{folder}",
             output=f"{SHARED}/{folder}/rows.parquet", **servers,
         )  # fmt: skip
         return self._lab.shared / folder

@@ -1,4 +1,4 @@
-"""The lab: a Spark cluster, PostgreSQL, Kafka and an S3 server, each on a host of its own.
+"""The lab: a Spark cluster, PostgreSQL, Kafka, an S3 server and HDFS, each on a host of its own.
 
 Every part starts when it is first asked for. All hosts see ``/mnt/shared``, which plays the
 network file system, Spark in ``/opt/spark`` and Java in ``/opt/java``, and call each other by
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import urllib.request
@@ -23,6 +24,7 @@ import pyarrow.fs
 import pyspark
 from benchmarks.harness import kafka
 from tests.cluster.hosts import ROOT, Host, Network, Site, network, wait_for
+from tests.support.hdfs import client_environment, hdfs
 from tests.support.servers import Place, Server, postgres_server
 
 from rivermouth.spark.runtime.java import find_java, launch_home
@@ -39,7 +41,8 @@ INSTALLED = "/opt/rivermouth"  # for an environment that hosts have, empty at th
 PERSISTED = "/tmp/rivermouth-persisted"
 
 _SPARK, _JAVA, _LAUNCHER = "/opt/spark", "/opt/java", "/opt/java-launcher"
-_NAMES = ("master", *ALL_WORKERS, "driver", "client", "postgres", "kafka", "s3")
+_LIBHDFS = "/opt/hadoop/lib/native"  # empty until there is an HDFS
+_NAMES = ("master", *ALL_WORKERS, "driver", "client", "postgres", "kafka", "s3", "hdfs")
 #: JVMs that start soon and stay small: two cores are many hosts here
 _SMALL = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 _DAEMON = {"SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": _SMALL}
@@ -59,12 +62,14 @@ def lab() -> Iterator[Lab]:
             _SPARK: Path(pyspark.__file__).parent,
             _JAVA: java.home,
             _LAUNCHER: SITE.folder / "java",
+            _LIBHDFS: SITE.folder / "libhdfs",
         }
         opened = stack.enter_context(network(SITE, _NAMES, binds))
         made = launch_home(replace(java, home=Path(_JAVA)))  # starts the Java that hosts see
         (SITE.folder / "java" / "bin").mkdir()
         (SITE.folder / "java" / "bin" / "java").write_bytes((made / "bin" / "java").read_bytes())
         (SITE.folder / "java" / "bin" / "java").chmod(0o755)
+        (SITE.folder / "java" / "lib").symlink_to(f"{_JAVA}/lib")  # libjvm is looked for there
         yield Lab(opened, stack)
 
 
@@ -112,6 +117,22 @@ class Lab:
             "AWS_ENDPOINT_URL": "http://s3:5000",
             "AWS_DEFAULT_REGION": "us-east-1",
         }
+
+    @cached_property
+    def hdfs(self) -> str:
+        """The URI of an HDFS; libhdfs is on all hosts from now on."""
+        library = Path(client_environment()["ARROW_LIBHDFS_DIR"], "libhdfs.so")
+        self._stack.enter_context(hdfs(self._place("hdfs")))
+        shutil.copy(library, SITE.folder / "libhdfs")
+        return "hdfs://hdfs:8020"
+
+    def _clients(self) -> dict[str, str]:
+        """The environment by which pyarrow finds the servers that have been asked for."""
+        s3 = self.s3 if "s3" in vars(self) else {}
+        if "hdfs" not in vars(self):
+            return s3
+        hadoop = client_environment(spark_jars=f"{_SPARK}/jars", java_home=_LAUNCHER)
+        return {**s3, **hadoop, "ARROW_LIBHDFS_DIR": _LIBHDFS}
 
     def cluster(self, workers: Sequence[str] = WORKERS, *, hide: Sequence[Path] = ()) -> str:
         """The URL of a master that has these workers, of one core each, and no others.
@@ -178,11 +199,10 @@ class Lab:
     def python(self) -> dict[str, str]:
         """The environment in which hosts that see this project run its code."""
         path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
-        return {"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
+        return {"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", **self._clients()}
 
     def settings(self) -> dict[str, str]:
         """The Spark settings of an application on the cluster."""
-        environment = self.python | (self.s3 if "s3" in vars(self) else {})
         return {
             "spark.master": MASTER,
             "spark.driver.memory": "1g",
@@ -196,7 +216,7 @@ class Lab:
             "spark.sql.execution.arrow.pyspark.enabled": "true",
             "spark.sql.streaming.stateStore.providerClass": ROCKSDB,
             "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-            **{f"spark.executorEnv.{name}": value for name, value in environment.items()},
+            **{f"spark.executorEnv.{name}": value for name, value in self.python.items()},
         }
 
     def driver(self, *, on: str = "driver", **settings: str) -> Driver:
@@ -219,7 +239,6 @@ class Driver:
     def __init__(self, lab: Lab, host: str, settings: Mapping[str, str]) -> None:
         self._log, pipe = lab.log(host), subprocess.PIPE
         environment = lab.python | {"PYSPARK_PYTHON": sys.executable}
-        environment |= lab.s3 if "s3" in vars(lab) else {}
         self.process = lab.spawn(
             host, [sys.executable, "-m", "tests.cluster.programs.driver", json.dumps({**settings})],
             env=environment, stdin=pipe, stdout=pipe,

@@ -115,6 +115,12 @@ def test_s3_by_the_environment(bare, placed):
     bare.run("driver", submit)
 
 
+def test_hdfs_by_the_environment(bare, placed):
+    assert bare.lab.hdfs
+    (submit,) = blocks("With HDFS")
+    bare.run("driver", submit)
+
+
 def test_the_doctor_finds_nothing_missing(bare):
     (ask,) = blocks("Check a cluster")
     said = bare.run("driver", ask).stdout.splitlines()

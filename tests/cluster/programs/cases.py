@@ -38,7 +38,7 @@ class Given:
     inputs
         The folder that `inputs.write` has filled.
     folder
-        A folder for this run of the case alone, which all hosts reach.
+        A folder for this run of the case alone, which all hosts reach; a path or a URI.
     bucket
         The same in an object store.
     postgres, kafka
@@ -101,7 +101,7 @@ def case(function: Case) -> Case:
 def run(spark: SparkSession, *, name: str, output: str, **given: Any) -> int:
     """Run a case to its end and write its rows to the file `output`; how many there are."""
     here = Given(spark, **given)
-    Path(here.folder).mkdir(parents=True, exist_ok=True)
+    Path(output).parent.mkdir(parents=True, exist_ok=True)
     table = collected(CASES[name](here), checkpoint=f"{here.folder}/checkpoint")
     pq.write_table(table, output)
     return table.num_rows

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import rivermouth
-from rivermouth.cli import cluster_checks, main
+from rivermouth.cli import cluster_checks, main, setting_checks
 from rivermouth.cli.checks import Check, Requirement, postgres, program, requirements
 from rivermouth.cli.doctor import SUMMARY
 from rivermouth.errors import SessionError
@@ -96,12 +96,21 @@ def test_where_something_needed_is_missing_it_says_what_to_do_and_fails(tmp_path
 
 
 @pytest.mark.spark
-def test_a_run_starts_spark_and_says_how_long_it_took():
-    said = rivermouth_says("doctor", "--run")
+def test_a_run_starts_spark_and_says_how_long_it_took_and_what_is_set(tmp_path):
+    (tmp_path / "spark-defaults.conf").write_text("spark.python.udf.pipelined.enabled true\n")
+    said = rivermouth_says("doctor", "--run", SPARK_CONF_DIR=str(tmp_path))
     assert said.returncode == 0, said
     (line,) = [line for line in said.stdout.splitlines() if " Spark: " in line]
     assert line.startswith("ok       Spark: started in ")
     assert "1,000,000 rows through Python workers" in line
+    for setting in (
+        "ok       State store: RocksDBStateStoreProvider",
+        "ok       Changelog checkpointing: on",
+        "ok       Shuffle partitions: 2",
+        "ok       Pipelined functions: on",
+        "ok       Unix domain sockets: off",
+    ):
+        assert setting in said.stdout.splitlines()
     assert said.stderr == ""
 
 
@@ -232,20 +241,58 @@ def test_a_folder_that_a_host_does_not_see_is_missing():
     )
 
 
+GOOD = {
+    setting_checks.STORE: ROCKSDB,
+    setting_checks.CHANGELOG: "true",
+    setting_checks.PARTITIONS: "4",
+    setting_checks.PIPELINED: "",
+    setting_checks.SOCKETS: "",
+}
+
+
+def settings_said(version="4.3.0", **changed):
+    """What is said of good settings with some changed, by name."""
+    given = GOOD | {getattr(setting_checks, name): value for name, value in changed.items()}
+    found = setting_checks.session_settings(given, version=version)
+    return {check.name: check for check in found}
+
+
+def test_good_settings_are_shown_without_advice():
+    said = settings_said(PIPELINED="true")
+    assert {check.state for check in said.values()} == {"ok"}
+    assert {check.todo for check in said.values()} == {""}
+    assert said["Shuffle partitions"].found == "4"
+    assert said["Pipelined functions"].found == "on"
+    assert said["Unix domain sockets"].found == "off"
+
+
 @pytest.mark.parametrize(
-    ("store", "changelog", "states"),
+    ("changed", "name", "found", "todo"),
     [
-        (ROCKSDB, "true", ["ok", "ok"]),
-        ("", "", ["warning", "warning"]),
-        (ROCKSDB, "false", ["ok", "warning"]),
+        ({"STORE": ""}, "State store", "Spark's default", "Stateful operators need RocksDB: set "),
+        ({"CHANGELOG": ""}, "Changelog checkpointing", "off", "write the whole state without it"),
+        ({"CHANGELOG": "false"}, "Changelog checkpointing", "off", "set spark."),
+        ({"PARTITIONS": "200"}, "Shuffle partitions", "200", "uses 32 at most"),
     ],
 )
-def test_settings_that_stateful_operators_need(store, changelog, states):
-    settings = {cluster_checks._STORE: store, cluster_checks._CHANGELOG: changelog}
-    found = list(cluster_checks.session_settings(settings))
-    assert [check.state for check in found] == states
-    for check in found:
-        assert (check.todo == "") == (check.state == "ok")
+def test_a_setting_that_matters_comes_with_what_to_do(changed, name, found, todo):
+    check = settings_said(**changed)[name]
+    assert (check.state, check.found) == ("warning", found)
+    assert todo in check.todo
+
+
+def test_a_setting_that_this_spark_does_not_have():
+    assert settings_said("4.2.0")["Pipelined functions"] == Check(
+        "Pipelined functions", "absent", "not before Spark 4.3"
+    )
+    assert settings_said("4.2.0")["Unix domain sockets"].state == "ok"
+    assert settings_said("4.0.5")["Unix domain sockets"].state == "absent"
+
+
+def test_settings_of_a_session_can_be_read_whether_they_are_set_or_not(spark):
+    found = {name: spark.conf.get(name, "") for name in setting_checks.NAMES}
+    said = list(setting_checks.session_settings(found, version=spark.version))
+    assert [check.name for check in said if check.state == "warning"] == []
 
 
 def test_executors_are_asked_for_versions_and_folders(spark, tmp_path):

@@ -7,14 +7,13 @@ import platform
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from rivermouth.cli import setting_checks
 from rivermouth.cli.checks import Check, requirements, spark_version
 from rivermouth.spark.runtime.executors import Executor, inspect_executors
-from rivermouth.spark.runtime.session import ROCKSDB, cluster_session
+from rivermouth.spark.runtime.session import cluster_session
 from rivermouth.spark.runtime.versions import installed
 from rivermouth.spec.locations import Location
 
-_STORE = "spark.sql.streaming.stateStore.providerClass"
-_CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
 _INSTALL = "Install it there, or send an environment along (spark.archives)."
 
 
@@ -32,9 +31,8 @@ def cluster(
     check = spark_version("Spark", spark.version, installed())
     yield replace(check, found=f"{check.found}, at {master}")
     try:
-        yield from session_settings(
-            {name: spark.conf.get(name, "") for name in (_STORE, _CHANGELOG)}
-        )
+        found = {name: spark.conf.get(name, "") for name in setting_checks.NAMES}
+        yield from setting_checks.session_settings(found, version=spark.version)
         executors = inspect_executors(spark, packages=packages, shared=shared)
     except Exception as error:
         todo = "Look into the logs of the cluster."
@@ -48,22 +46,6 @@ def cluster(
         yield version(package, executors)
     for folder in shared:
         yield shared_folder(Location.of(folder).shown, executors)
-
-
-def session_settings(settings: Mapping[str, str | None]) -> Iterator[Check]:
-    """The settings that stateful operators need or gain by."""
-    store = settings[_STORE] or ""
-    name = store.rpartition(".")[2] or "Spark's default"
-    if store == ROCKSDB:
-        yield Check("State store", "ok", name)
-    else:
-        todo = f"Stateful operators need RocksDB: set {_STORE}={ROCKSDB}"
-        yield Check("State store", "warning", name, todo)
-    if settings[_CHANGELOG] == "true":
-        yield Check("Changelog checkpointing", "ok", "on")
-    else:
-        todo = f"Micro-batches write the whole state without it: set {_CHANGELOG}=true"
-        yield Check("Changelog checkpointing", "warning", "off", todo)
 
 
 def python(executors: Sequence[Executor]) -> Check:

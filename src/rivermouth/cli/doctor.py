@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Iterator
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from rivermouth.cli import checks, cluster_checks
+from rivermouth.cli import checks, cluster_checks, setting_checks
 from rivermouth.cli.checks import Check, State
 
 SUMMARY = "Check what this machine or a cluster has and lacks, and say what to do"
@@ -66,7 +67,7 @@ def run(arguments: Namespace) -> int:
         "For tests and benchmarks": list(checks.servers()),
     }
     if arguments.run and not _missing(report):
-        report["A run"] = [_spark()]
+        report["A run"] = list(_spark())
     if arguments.master and not _missing(report):
         conf = dict(arguments.conf)
         report["The cluster"] = list(
@@ -87,8 +88,8 @@ def _missing(report: dict[str, list[Check]]) -> list[str]:
     return [check.name for part in report.values() for check in part if check.state == "missing"]
 
 
-def _spark() -> Check:
-    """Start Spark and send a million rows through Python workers."""
+def _spark() -> Iterator[Check]:
+    """Start Spark, send a million rows through Python workers, and look at its settings."""
     from rivermouth.spark.runtime.session import local_session
 
     began = time.perf_counter()
@@ -97,11 +98,15 @@ def _spark() -> Check:
         ready = time.perf_counter() - began
         count = spark.range(_ROWS).mapInArrow(lambda batches: batches, "id long").count()
         took = time.perf_counter() - began - ready
+        found = {name: spark.conf.get(name, "") for name in setting_checks.NAMES}
+        version = spark.version
         spark.stop()
     except Exception as error:  # whatever it is, it is reported
-        return Check("Spark", "missing", str(error).strip(), "Ask for help with this message.")
+        yield Check("Spark", "missing", str(error).strip(), "Ask for help with this message.")
+        return
     rows = f"{count:,} rows through Python workers in {took:.1f} s"
-    return Check("Spark", "ok", f"started in {ready:.1f} s, {rows}")
+    yield Check("Spark", "ok", f"started in {ready:.1f} s, {rows}")
+    yield from setting_checks.session_settings(found, version=version)
 
 
 def _table(title: str, part: list[Check]) -> Table:

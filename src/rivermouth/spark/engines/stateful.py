@@ -45,7 +45,7 @@ from rivermouth.kernels.state.bucketing import (
 from rivermouth.kernels.state.pair_encoding import is_encoded, unpacked
 from rivermouth.spark.engines import stateless
 from rivermouth.spark.runtime.freeze_gc import freeze_gc
-from rivermouth.spark.runtime.session import ROCKSDB
+from rivermouth.spark.runtime.session import MOST_BUCKETS, ROCKSDB
 from rivermouth.spark.runtime.versions import GroupWork, apply_in_arrow
 from rivermouth.spec.durations import Duration, microseconds
 from rivermouth.spec.identity import differences
@@ -53,7 +53,6 @@ from rivermouth.tables.worker_cache import WorkerCache
 
 #: raised when the header of a bucket's state changes its form
 FORMAT = 2
-_MOST_BUCKETS = 32
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 _HEADER = "door"  # the key of the header in every checkpoint since the first version
 _ZONES = 14 * 3_600_000_000  # how far a local time without a zone may be ahead of UTC
@@ -115,7 +114,7 @@ class Operator:
 def bucket_count(spark: SparkSession, buckets: int | None, *, where: str) -> int:
     """The number of buckets asked for, or the session's shuffle partitions up to 32."""
     if buckets is None:
-        return min(int(spark.conf.get("spark.sql.shuffle.partitions") or 1), _MOST_BUCKETS)
+        return min(int(spark.conf.get("spark.sql.shuffle.partitions") or 1), MOST_BUCKETS)
     if type(buckets) is not int or buckets < 1:
         raise DefinitionError(
             where, f"buckets is {buckets!r}", todo="Make it a whole number, one or more."

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+#: of a stateful operator, however many shuffle partitions there are, unless more are asked for
+MOST_BUCKETS = 32
 #: settings of a session that runs for a minute or two: the JVM's second compiler costs more than it
 #: saves there (the demo took 31 CPU-seconds with it and 15 without); without it the default code
 #: cache, of 48 MB, is too small

@@ -28,6 +28,7 @@ SUITES = {
     "fences": ("fences", "fence_state"),
     "trips": ("second_opinion", "trip_state"),
     "reliability": ("soak",),
+    "settings": ("settings",),
     "spatialbench": ("spatialbench",),
 }
 MODULES = {

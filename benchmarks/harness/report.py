@@ -23,6 +23,7 @@ from benchmarks.suites.fences import fence_tables
 from benchmarks.suites.keys import key_tables as keyed
 from benchmarks.suites.reliability import fault_tables, soak_tables
 from benchmarks.suites.routing import routing_tables
+from benchmarks.suites.settings import setting_tables
 from benchmarks.suites.spatialbench import spatialbench_tables
 from benchmarks.suites.stream_join import join_tables
 from benchmarks.suites.table_join import plan_tables, shape_tables
@@ -43,6 +44,7 @@ PAGES = {
     ROOT / "docs" / "paper-a.md": "img",
     ROOT / "docs" / "paper-b.md": "img",
     ROOT / "docs" / "routing.md": "img",
+    ROOT / "docs" / "settings.md": "img",
     ROOT / "docs" / "trips.md": "img",
 }
 #: tables that have a plot of their name, and what it shows
@@ -308,6 +310,10 @@ TABLES: dict[str, tuple[str, Callable[[Document], Cells]]] = {
     "fence_state": ("fence_state", fence_tables.state),
     "spatialbench": ("spatialbench", spatialbench_tables.table),
     "soak": ("soak", soak_tables.table),
+    "settings_changelog": ("settings", setting_tables.changelog),
+    "settings_partitions": ("settings", setting_tables.partitions),
+    "settings_python": ("settings", setting_tables.python),
+    "settings_asynchronous": ("settings", setting_tables.asynchronous),
     "faults": ("faults", fault_tables.queries),
     "fault_kinds": ("faults", fault_tables.kinds),
 }

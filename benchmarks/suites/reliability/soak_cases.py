@@ -33,13 +33,16 @@ LATENESS = "5 seconds"
 Made = Callable[["DataFrame", "DataFrame", Path], "DataFrame"]
 
 
-def stream(spark: SparkSession, *, salt: int = 0) -> DataFrame:
-    """A record each 10 ms of one of the objects; `salt` makes streams differ."""
+def stream(spark: SparkSession, *, salt: int = 0, rows: int = ROWS) -> DataFrame:
+    """A record each 10 ms of one of the objects; `salt` makes streams differ.
+
+    A micro-batch has so many `rows`; the stream is the same, however it is cut.
+    """
     from pyspark.sql import functions as sf
 
     source = spark.readStream.format("rate-micro-batch").options(
-        rowsPerBatch=ROWS, numPartitions=2, startTimestamp=BEGIN,
-        advanceMillisPerBatch=1000 * SECONDS,
+        rowsPerBatch=rows, numPartitions=2, startTimestamp=BEGIN,
+        advanceMillisPerBatch=1000 * SECONDS * rows // ROWS,
     )  # fmt: skip
 
     def draw(number: int) -> Any:
@@ -66,10 +69,11 @@ def stream(spark: SparkSession, *, salt: int = 0) -> DataFrame:
     )  # fmt: skip
 
 
-def others(spark: SparkSession) -> DataFrame:
+def others(spark: SparkSession, *, rows: int = ROWS) -> DataFrame:
     """A second stream, with names of its own."""
     named = {"id": "other", "at": "then", "x": "u", "y": "v"}
-    return stream(spark, salt=1).selectExpr(*(f"{name} as {new}" for name, new in named.items()))
+    renamed = (f"{name} as {new}" for name, new in named.items())
+    return stream(spark, salt=1, rows=rows).selectExpr(*renamed)
 
 
 def summary(time: str, window: Any) -> Any:
@@ -104,8 +108,8 @@ def join_interval(events: DataFrame, others: DataFrame, folder: Path) -> DataFra
     )  # fmt: skip
 
 
-def fence_events(events: DataFrame, others: DataFrame, folder: Path) -> DataFrame:
-    """Boxes that the circles enter and leave."""
+def fences(folder: Path) -> Any:
+    """The table of boxes that the circles enter and leave."""
     boxes = [shapely.box(x, y, x + 2, y + 2) for x in range(-2, 22, 4) for y in range(-2, 12, 4)]
     features = [
         {"type": "Feature", "properties": {"fence": number},
@@ -114,8 +118,13 @@ def fence_events(events: DataFrame, others: DataFrame, folder: Path) -> DataFram
     ]  # fmt: skip
     path = folder / "fences.geojson"
     path.write_text(json.dumps({"type": "FeatureCollection", "features": features}))
+    return rm.tables.geojson(str(path))
+
+
+def fence_events(events: DataFrame, others: DataFrame, folder: Path) -> DataFrame:
+    """Objects that enter and leave the boxes."""
     return rm.fence_events(
-        events, rm.tables.geojson(str(path)), on=rm.within(HERE, "geometry"), by="id", time="at",
+        events, fences(folder), on=rm.within(HERE, "geometry"), by="id", time="at",
         columns=["fence"], lateness=LATENESS,
     )  # fmt: skip
 

@@ -1,0 +1,125 @@
+"""What Spark's settings cost or save: CPU, time and files of a micro-batch of each operator.
+
+Changelog checkpointing, shuffle partitions, pipelined functions, Unix domain sockets and
+asynchronous progress tracking, each alone beside a baseline, in a session of its own. All cells
+take turns. The stream is Spark's ``rate-micro-batch``, the sink keeps nothing; the first
+micro-batches of a query are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.harness.experiment import Case, arguments, interleave, progress, save
+from benchmarks.harness.runner import Runner
+from benchmarks.suites.settings import setting_run
+from benchmarks.suites.settings.setting_cases import (
+    OPERATORS,
+    PEER,
+    SETTINGS,
+    STATEFUL,
+    Setting,
+)
+
+RUNS = 2
+WARM, BATCHES = 3, 8  #: micro-batches of a query that are left out, and that count
+QUICK = ("workers", "join_interval")  #: the operators of a smoke test
+ASYNCHRONOUS = "asynchronous"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One operator under one setting."""
+
+    runner: Runner
+    setting: str
+    operator: str
+    warm: int
+    batches: int
+
+    @property
+    def name(self) -> str:
+        """Tells it from the others of the run."""
+        return f"{self.setting}: {self.operator}"
+
+    def measure(self) -> dict[str, float]:
+        """Run a query of its own."""
+        self.runner.ask(do="start", batches=self.warm, **_request(self.setting, self.operator))
+        found = self.runner.measure(do="run", batches=self.batches)
+        self.runner.ask(do="stop")
+        return {
+            "cpu_ms": 1000 * found["cpu_s"] / found["batches"],
+            **{name: found[name] for name in ("batch_ms", "files", "bytes")},
+        }
+
+
+def _request(setting: str, operator: str) -> dict[str, Any]:
+    chosen = SETTINGS[setting]
+    return {"operator": operator, "rows": chosen.rows, "options": dict(chosen.options)}
+
+
+def sessions(stack: ExitStack, settings: Mapping[str, Setting]) -> dict[str, Runner]:
+    """A session for each setting; settings of writers share that of the baseline."""
+    made: dict[tuple[tuple[str, str], ...], Runner] = {}
+    found = {}
+    for name, setting in settings.items():
+        conf = tuple(setting.conf.items())
+        if conf not in made:
+            runner = setting_run.runner(setting.conf, name=name.replace(" ", "-"))
+            made[conf] = stack.enter_context(runner)
+        found[name] = made[conf]
+    return found
+
+
+def refusals(runner: Runner) -> list[dict[str, Any]]:
+    """What Spark says to asynchronous progress tracking of queries that keep state."""
+    found = []
+    for operator in (*STATEFUL, PEER):
+        request = _request(ASYNCHRONOUS, operator)
+        said = runner.ask(do="start", batches=1, refusable=True, **request)
+        runner.ask(do="stop")
+        found.append({"setting": ASYNCHRONOUS, "operator": operator, **said})
+    return found
+
+
+def rows_of(cells: Sequence[Cell], measured: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows of the result."""
+    return [
+        row
+        | {"setting": cell.setting, "operator": cell.operator}
+        | {"rows": SETTINGS[cell.setting].rows}
+        for cell, row in zip(cells, measured, strict=True)
+    ]
+
+
+def main() -> None:
+    """Run it all and leave ``settings.json``."""
+    given = arguments(__doc__)
+    operators = QUICK if given.quick else OPERATORS
+    counts = (1, 2) if given.quick else (WARM, BATCHES)
+    runs, warmup = (given.runs or 1, 0) if given.quick else (given.runs or RUNS, 1)
+    with ExitStack() as stack:
+        runners = sessions(stack, SETTINGS)
+        cells = [
+            Cell(runners[name], name, operator, *counts)
+            for operator in operators
+            for name, setting in SETTINGS.items()
+            if operator in setting.operators
+        ]
+        with progress("settings", len(cells) * (warmup + runs)) as step:
+            todo: dict[str, Case] = {cell.name: cell.measure for cell in cells}
+            measured = interleave(todo, runs=runs, warmup=warmup, step=step, minutes=given.minutes)
+        refused = [] if given.quick else refusals(runners[ASYNCHRONOUS])
+    about = {
+        "data": "seeded: soak_cases.py", "conf": setting_run.CONF, "batches": counts[1],
+        "left_out": counts[0],
+        "settings": {name: {**each.conf, **each.options} for name, each in SETTINGS.items()},
+    }  # fmt: skip
+    print(save("settings", [*rows_of(cells, measured), *refused], quick=given.quick, **about))
+
+
+if __name__ == "__main__":
+    main()

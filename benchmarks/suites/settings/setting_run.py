@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 #: RocksDB and its changelog are on in any `local_session`
 CONF = streams.CONF | {"spark.driver.memory": "1g"}
-_PAUSE = 0.05  # seconds between looks at a query
+_PAUSE = 0.1  # seconds between looks at a query: each costs CPU, the same in all settings
 
 
 def runner(conf: Mapping[str, str], *, name: str) -> Runner:

@@ -16,7 +16,7 @@ from tests.support.hdfs import client_environment, hdfs
 import rivermouth as rm
 from rivermouth.errors import SessionError
 
-pytestmark = [pytest.mark.server, pytest.mark.spark]
+pytestmark = [pytest.mark.server, pytest.mark.spark, pytest.mark.slow]
 
 UPLOAD = """
 import sys, pyarrow.fs

@@ -7,12 +7,11 @@ compared with the answers that the benchmark's makers print (scale factor 1) and
 from __future__ import annotations
 
 import argparse
-import threading
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness.accounting import memory, tree
+from benchmarks.harness.accounting import PeakMemory
 from benchmarks.harness.experiment import Case, interleave, progress, save
 from benchmarks.harness.runner import Runner
 from benchmarks.peers import spatialbench_engines as peers
@@ -22,7 +21,6 @@ from benchmarks.suites.spatialbench.questions import PUBLISHED, QUERIES, folder,
 
 RUNS = 3
 OURS = "rivermouth"
-_LOOK = 0.5  # seconds between two looks at memory
 
 
 class Asked:
@@ -34,37 +32,10 @@ class Asked:
 
     def __call__(self) -> dict[str, float]:
         """Run it once."""
-        with _Peak(self._runner.pid) as peak:
+        with PeakMemory(self._runner.pid) as peak:
             found = self._runner.measure(query=self._query)
         self.rows = found["rows"]
         return {"cpu_s": found["cpu_s"], "wall_s": found["wall_s"], "memory_gb": peak.bytes / 1e9}
-
-
-class _Peak:
-    """The most memory that a tree of processes holds meanwhile, by looks twice a second."""
-
-    def __init__(self, pid: int) -> None:
-        self._pid, self.bytes = pid, 0
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-
-    def __enter__(self) -> _Peak:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._done.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        while not self._done.wait(_LOOK):
-            held = 0
-            for process in tree(self._pid):
-                try:
-                    held += memory(process.pid)["pss"]
-                except (OSError, KeyError):  # it has ended
-                    continue
-            self.bytes = max(self.bytes, held)
 
 
 def engines(data: Path, names: list[str], stack: ExitStack) -> dict[str, Runner]:

@@ -69,7 +69,7 @@ bench: env
 	$(BIN)/python -m benchmarks report
 
 # the same work by us and by others, each in an environment of its own; the table is in docs/peers.md
-PEERS := stream_table equality ranges incremental sliding near_shapes spatialbench
+PEERS := stream_table equality ranges incremental sliding near_shapes spatialbench nexmark
 peers: env
 	for name in $(PEERS); do $(BIN)/python -m benchmarks $$name || exit 1; done
 	$(BIN)/python -m benchmarks stream_stream beside

@@ -30,6 +30,7 @@ SUITES = {
     "reliability": ("soak",),
     "settings": ("settings",),
     "spatialbench": ("spatialbench",),
+    "nexmark": ("nexmark",),
 }
 MODULES = {
     **{name: f"benchmarks.suites.{room}.{name}" for room in SUITES for name in SUITES[room]},

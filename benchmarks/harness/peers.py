@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness.formatting import Cells, number, only
+from benchmarks.suites.nexmark.queries import ASKED
 
 Row = Mapping[str, Any]
 Which = Mapping[str, Any]  #: what the one row says that is meant
@@ -80,6 +81,10 @@ WORKS = (
            {"engine": "rivermouth", "query": query},
            {peer: {"engine": engine, "query": query} for peer, engine in _ENGINES.items()})
       for query in ("q8", "q9", "q12")),
+    *(Work(f"Nexmark {query.upper()}, {asks}", "nexmark", "rows_per_cpu_s",
+           {"case": "ours", "query": query},
+           {"Spark's own": {"case": "spark", "query": query}})
+      for query, asks in ASKED.items()),
 )  # fmt: skip
 
 

@@ -21,6 +21,7 @@ from benchmarks.papers import promise_report
 from benchmarks.papers.paper_b import tables as paper_b
 from benchmarks.suites.fences import fence_tables
 from benchmarks.suites.keys import key_tables as keyed
+from benchmarks.suites.nexmark import nexmark_tables
 from benchmarks.suites.reliability import fault_tables, soak_tables
 from benchmarks.suites.routing import routing_tables
 from benchmarks.suites.settings import setting_tables
@@ -309,6 +310,7 @@ TABLES: dict[str, tuple[str, Callable[[Document], Cells]]] = {
     "fences": ("fences", fence_tables.table),
     "fence_state": ("fence_state", fence_tables.state),
     "spatialbench": ("spatialbench", spatialbench_tables.table),
+    "nexmark": ("nexmark", nexmark_tables.table),
     "soak": ("soak", soak_tables.table),
     "settings_changelog": ("settings", setting_tables.changelog),
     "settings_partitions": ("settings", setting_tables.partitions),

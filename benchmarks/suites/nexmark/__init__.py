@@ -1,0 +1,1 @@
+"""Nexmark: persons, auctions and bids, and its queries that enrich, window and join."""

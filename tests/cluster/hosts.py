@@ -288,8 +288,13 @@ class Host:
             period = 100_000
             quota = {"cpu.cfs_period_us": period, "cpu.cfs_quota_us": round(cores * period)}
             self._limit("cpu", quota)
+            self._limit("cpuacct", {})
         if memory is not None:
             self._limit("memory", {"memory.limit_in_bytes": memory})
+
+    def used(self) -> float:
+        """CPU seconds of all programs started since cores were first limited, ended ones too."""
+        return int((self._group("cpuacct") / "cpuacct.usage").read_text()) / 1e9
 
     def _limit(self, controller: str, values: dict[str, int]) -> None:
         self._limits[controller] = values
@@ -304,9 +309,11 @@ class Host:
 
 def can_limit() -> bool:
     """Whether `Host.limit` works here."""
-    return (_CGROUPS / "cpu" / "cpu.cfs_quota_us").parent.is_dir() and (
-        _CGROUPS / "memory" / "memory.limit_in_bytes"
-    ).exists()
+    return (
+        (_CGROUPS / "cpu" / "cpu.cfs_quota_us").parent.is_dir()
+        and (_CGROUPS / "cpuacct").is_dir()
+        and (_CGROUPS / "memory" / "memory.limit_in_bytes").exists()
+    )
 
 
 def remove_stale(site: Site) -> None:

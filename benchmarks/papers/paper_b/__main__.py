@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from tests.support.servers import postgres_server
 
-from benchmarks.harness import kafka
+from benchmarks.harness import kafka, limited_hosts
 from benchmarks.harness.experiment import progress, save
 from benchmarks.papers.paper_b import games, measures, scale, system
 
@@ -148,7 +148,7 @@ def _length(table: pa.Table) -> float:
 
 
 def _scale(given: argparse.Namespace) -> None:
-    if (reason := scale.why_not()) is not None:
+    if (reason := limited_hosts.why_not()) is not None:
         print(f"skipped: {reason}", file=sys.stderr)
         return
     hosts, rows, batches = scale.HOSTS, scale.ROWS, scale.MEASURED
@@ -158,7 +158,7 @@ def _scale(given: argparse.Namespace) -> None:
         "seed": games.SEED,
         "data": "seeded: as Game 1 at ten times its rate, 48 sensors",
         "batch_rows": rows,
-        "cores": {"worker": scale.WORKER_CORES, "driver": scale.DRIVER_CORES},
+        "cores": {"worker": limited_hosts.WORKER_CORES, "driver": limited_hosts.DRIVER_CORES},
     }
     found = scale.measured(hosts, rows=rows, batches=batches)
     print(save("paper_b_scale", found, quick=given.quick, **about))

@@ -19,16 +19,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from tests.cluster import hosts as hosts_of
 from tests.cluster.lab import ALL_WORKERS, SHARED, Lab, lab
 
-from benchmarks.harness.accounting import TICKS_PER_SECOND, tree
-from benchmarks.papers.paper_b.games import GAMES, SEED, Doubles
+from benchmarks.harness.limited_hosts import limited, unlimited, used
+from benchmarks.papers.paper_b.games import GAMES, SEED
 from rivermouth.testing.disorder import disordered
 
 HOSTS = (1, 2, 4, 6)
-WORKER_CORES, DRIVER_CORES = 0.25, 0.5
-FULL = 2.0  #: cores while a query starts and warms up
 ROWS = 9_600_000  #: of a micro-batch
 WARM_ROWS = 240_000  #: of one that warms up
 FILES = 12  #: of a micro-batch: one task each, and a multiple of all numbers of hosts
@@ -44,13 +41,6 @@ _CONF = {
     "spark.sql.files.maxPartitionBytes": "134217728",
     "spark.sql.streaming.numRecentProgressUpdates": "1000",
 }
-
-
-def why_not() -> str | None:
-    """Why this machine cannot be several hosts of a quarter core; None where it can."""
-    if (reason := hosts_of.why_not()) is not None:
-        return reason
-    return None if hosts_of.can_limit() else "there are no control groups of version 1"
 
 
 def measured(
@@ -71,23 +61,23 @@ def measured(
 def _on(
     opened: Lab, workers: Sequence[str], rows: int, batches: Mapping[bool, int]
 ) -> list[dict[str, Any]]:
-    _limit(opened, workers, FULL, FULL)
+    unlimited(opened, workers)
     opened.cluster(workers)
     found = []
     settings = {**_CONF, "spark.sql.shuffle.partitions": str(len(workers))}
     with opened.driver(**settings) as driver:
         for by_sensor, count in batches.items():
-            _limit(opened, workers, FULL, FULL)
+            unlimited(opened, workers)
             name = f"{len(workers)}-{'grouped' if by_sensor else 'ungrouped'}"
             driver.call(
                 f"{_PROGRAM}:start", records=f"{SHARED}/records", files=FILES,
                 grouped=by_sensor, checkpoint=f"{SHARED}/{name}", warm=WARM,
             )  # fmt: skip
-            _limit(opened, workers, WORKER_CORES, DRIVER_CORES)
-            used, began = _used(opened, workers), time.monotonic()
+            limited(opened, workers)
+            before, began = used(opened, workers), time.monotonic()
             taken = driver.call(f"{_PROGRAM}:measure", rows=rows, batches=count)
-            cores = (_used(opened, workers) - used) / (time.monotonic() - began)
-            _limit(opened, workers, FULL, FULL)
+            cores = (used(opened, workers) - before) / (time.monotonic() - began)
+            unlimited(opened, workers)
             driver.call(f"{_PROGRAM}:stop")
             found.append(
                 {
@@ -111,19 +101,6 @@ def _rates(taken: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "spread": {"rows_per_s": [min(rates), max(rates)]},
         "batch_s": seconds / len(taken),
     }
-
-
-def _used(opened: Lab, workers: Sequence[str]) -> Doubles:
-    """CPU seconds of the programs that run on each worker, and last on the driver's host."""
-    hosts = [opened.host(name) for name in (*workers, "driver")]
-    ticks = [sum(p.ticks for pid in host.processes() for p in tree(pid)[:1]) for host in hosts]
-    return np.array(ticks) / TICKS_PER_SECOND
-
-
-def _limit(opened: Lab, workers: Sequence[str], worker: float, driver: float) -> None:
-    for name in workers:
-        opened.host(name).limit(cores=worker)
-    opened.host("driver").limit(cores=driver)
 
 
 def _write(folder: Path, sizes: Sequence[int]) -> None:

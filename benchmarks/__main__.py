@@ -22,7 +22,7 @@ SUITES = {
     ),
     "keys": ("equality", "ranges", "lookups", "ordered"),
     "cache": ("incremental", "cache"),
-    "routing": ("routing",),
+    "routing": ("routing", "routing_hosts"),
     "stream_join": ("stream_stream", "stream_latency"),
     "aggregation": ("sliding", "corrections"),
     "fences": ("fences", "fence_state"),
@@ -36,7 +36,7 @@ MODULES = {
     **{name: f"benchmarks.suites.{room}.{name}" for room in SUITES for name in SUITES[room]},
     **{
         name: f"benchmarks.papers.{name}"
-        for name in ("shares", "workloads", "out_of_order", "paper_b", "promise")
+        for name in ("shares", "workloads", "workload_hosts", "out_of_order", "paper_b", "promise")
     },
     "report": "benchmarks.harness.report",
 }

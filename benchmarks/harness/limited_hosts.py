@@ -6,15 +6,22 @@ then they are `limited`.
 
 from __future__ import annotations
 
+import statistics
+import sys
+import time
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import psycopg
 from tests.cluster import hosts
 from tests.cluster.lab import Lab
 
 WORKER_CORES, DRIVER_CORES = 0.25, 0.5
 FULL = 2.0  #: cores while a query starts and warms up
+DELAY_MS = 1.0  #: each way to a store that is far
+_PROXY = 5433
 
 
 def why_not() -> str | None:
@@ -37,6 +44,42 @@ def limited(lab: Lab, workers: Sequence[str]) -> None:
 def used(lab: Lab, workers: Sequence[str]) -> npt.NDArray[np.float64]:
     """CPU seconds of the programs on each worker so far, and last of those on the driver's host."""
     return np.array([lab.host(name).used() for name in (*workers, "driver")])
+
+
+def account_for(lab: Lab, name: str) -> None:
+    """Have the CPU time of what starts on a host from now on counted; it may have all cores."""
+    lab.host(name).limit(cores=FULL)
+
+
+def far_postgres(lab: Lab) -> tuple[str, float]:
+    """The lab's PostgreSQL `DELAY_MS` away each way, by a proxy on its host: URL and round trip.
+
+    The round trip is that of an empty statement from outside of the hosts, in ms.
+    """
+    address, near = lab.host("postgres").address, lab.postgres.url
+    addresses = ["--listen", f"{address}:{_PROXY}", "--target", f"{address}:5432"]
+    proxy = [sys.executable, "-m", "benchmarks.harness.delay_proxy", *addresses]
+    lab.spawn("postgres", [*proxy, "--delay-ms", str(DELAY_MS)], env=lab.python)
+    url = near.replace(":5432/", f":{_PROXY}/")
+    return url, _round_trip(url)
+
+
+def _round_trip(url: str) -> float:
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            with psycopg.connect(url, autocommit=True) as connection:
+                return statistics.median(_asked(connection) for _ in range(101))
+        except psycopg.OperationalError:  # the proxy does not listen yet
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
+
+
+def _asked(connection: Any) -> float:
+    began = time.perf_counter()
+    connection.execute("SELECT 1")
+    return 1000 * (time.perf_counter() - began)
 
 
 def _limit(lab: Lab, workers: Sequence[str], worker: float, driver: float) -> None:

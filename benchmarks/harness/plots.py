@@ -16,6 +16,7 @@ import matplotlib.pyplot as plt
 from benchmarks.papers import disorder_plots, promise_report
 from benchmarks.papers.paper_b import plots as paper_b
 from benchmarks.suites.reliability import soak_tables
+from benchmarks.suites.routing import hosts_tables
 from benchmarks.suites.stream_join import join_tables
 
 Document = Mapping[str, Any]
@@ -200,6 +201,10 @@ PLOTS: dict[str, tuple[str, Callable[[Document], Any]]] = {
     "changes": ("changes", changes),
     "growth": ("growth", growth),
     "routing_time": ("routing_time", routing_time),
+    "routing_hosts_caches": ("routing_hosts_skews", hosts_tables.skews_plot),
+    "routing_hosts_moves": ("routing_hosts_moves", hosts_tables.moves_plot),
+    "recall_hosts": ("recall_hosts", hosts_tables.workload_plot),
+    "traffic_hosts": ("traffic_hosts", hosts_tables.workload_plot),
     "hit_ratios": ("cache_hits", hit_ratios),
     "recall_growth": ("recall", workload_growth),
     "traffic_growth": ("traffic", workload_growth),

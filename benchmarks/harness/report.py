@@ -23,7 +23,7 @@ from benchmarks.suites.fences import fence_tables
 from benchmarks.suites.keys import key_tables as keyed
 from benchmarks.suites.nexmark import nexmark_tables
 from benchmarks.suites.reliability import fault_tables, soak_tables
-from benchmarks.suites.routing import routing_tables
+from benchmarks.suites.routing import hosts_tables, routing_tables
 from benchmarks.suites.settings import setting_tables
 from benchmarks.suites.spatialbench import spatialbench_tables
 from benchmarks.suites.stream_join import join_tables
@@ -52,6 +52,10 @@ PAGES = {
 PICTURES = {
     "figure11": "Points per second of the plain loop, the R-tree and rivermouth",
     "routing_time": "Load CV and load per partition in each micro-batch, hot keys moving twice",
+    "routing_hosts_caches": "Load CV, hit ratio, throughput and latency against the skew",
+    "routing_hosts_moves": "Load CV and throughput in each micro-batch, hot keys moving once",
+    "recall_hosts": "Speed-up against hosts",
+    "traffic_hosts": "Speed-up against hosts",
     "changes": "Freshness, points per second and memory over ten minutes of changes",
     "growth": "Points per second against the table's rows and the polygons' vertices",
     "phones_curve": "Mean latency against eps for the two streams of phones",
@@ -257,6 +261,14 @@ TABLES: dict[str, tuple[str, Callable[[Document], Cells]]] = {
     "routing_shared": ("routing_shared", routing_tables.shared),
     "routing_time": ("routing_time", routing_tables.over_time),
     "routing_weighed": ("routing_weighed", routing_tables.weighed),
+    "routing_hosts": ("routing_hosts_skews", hosts_tables.speed),
+    "routing_hosts_bars": ("routing_hosts_skews", hosts_tables.bars),
+    "routing_hosts_caches": ("routing_hosts_skews", hosts_tables.caches),
+    "routing_hosts_weight": ("routing_hosts_skews", hosts_tables.weight),
+    "routing_hosts_moves": ("routing_hosts_moves", hosts_tables.moves),
+    "routing_hosts_binding": ("routing_hosts_binding", hosts_tables.binding),
+    "recall_hosts": ("recall_hosts", hosts_tables.workload),
+    "traffic_hosts": ("traffic_hosts", hosts_tables.workload),
     "stream_table": ("stream_table", stream_table),
     "large_batches": ("large_batches", stream_table),
     "figure11": ("stream_table", figure11),
@@ -333,6 +345,11 @@ SCRIPTS = {
         f"routing_{part}": f"routing {part}"
         for part in ("partitions", "shared", "skews", "cost", "weighed", "time")
     },
+    **{
+        f"routing_hosts_{part}": f"routing_hosts --only {part}"
+        for part in ("skews", "moves", "binding")
+    },
+    **{f"{name}_hosts": f"workload_hosts --only {name}" for name in ("recall", "traffic")},
     "stream_stream": "stream_stream beside",
     "stream_stream_growth": "stream_stream growth",
     "stream_stream_crowd": "stream_stream crowd",

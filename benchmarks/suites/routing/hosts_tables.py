@@ -1,0 +1,278 @@
+"""The tables and plots about routing on hosts of their own: a result -> cells, or a figure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from benchmarks.harness.formatting import Cells, Document, number, only
+from benchmarks.suites.routing.routing_tables import LABELS as ROUTINGS
+
+LABELS = ROUTINGS | {
+    "pkg": "partial key grouping",
+    "wchoices": "W-Choices",
+    "packed_hash": "a hash, sent as messages",
+}
+COLOURS = {"none": "#52606d", "hash": "#9aa5b1", "algorithm2": "#d9822b", "ours": "#0b7a75",
+           "cost": "#4c63b6", "pkg": "#ab091e", "wchoices": "#e668a7"}  # fmt: skip
+BARS = (1.10, 1.16)  #: the skews at which ours is to be ahead of a hash
+
+
+def speed(result: Document) -> Cells:
+    """Figure 12: throughput and latency by skew and way, beside a hash."""
+    head = [
+        _hosts(result), "z", "rows per second", "to hash", "latency, median", "99th percentile",
+        "to hash", "to the end of its micro-batch, 99th",
+    ]  # fmt: skip
+    lines = [head]
+    for row in result["rows"]:
+        by_hash = only(result["rows"], case="hash", z=row["z"])
+        lines.append(
+            [
+                LABELS[row["case"]],
+                f"{row['z']:.2f}",
+                number(row["rows_per_s"]),
+                f"{row['rows_per_s'] / by_hash['rows_per_s']:.2f}",
+                f"{row['p50_ms']:,.0f} ms",
+                f"{row['p99_ms']:,.0f} ms",
+                f"{row['p99_ms'] / by_hash['p99_ms']:.2f}",
+                f"{row['p99_to_end_ms']:,.0f} ms",
+            ]
+        )
+    return lines
+
+
+def caches(result: Document) -> Cells:
+    """Figure 11: load CV, what the hosts' caches hold and how often they answer."""
+    head = [
+        _hosts(result), "z", "load CV (DS)", "largest load", "hit ratio", "of the hosts",
+        "rows cached by a host", "records of a host, CV", "cores used, of each host",
+    ]  # fmt: skip
+    lines = [head]
+    for row in result["rows"]:
+        hosts = list(row["hosts"].values())
+        is_routed = row["case"] != "none"
+        lines.append(
+            [
+                LABELS[row["case"]],
+                f"{row['z']:.2f}",
+                f"{row['load_cv']:.3f}" if is_routed else "",
+                f"{row['largest_load']:.0%}" if is_routed else "",
+                f"{row['hit_ratio']:.3f}",
+                _range([host["hit_ratio"] for host in hosts], "{:.3f}"),
+                _range([host["cached_rows"] for host in hosts], "{:,}"),
+                f"{row['host_load_cv']:.3f}",
+                _range(row["worker_cores"], "{:.2f}"),
+            ]
+        )
+    return lines
+
+
+def bars(result: Document) -> Cells:
+    """What routing by hotspots was to reach beside a hash, and which way is the fastest."""
+    lines = [["the bar", "", *(f"z = {z:.2f}" for z in BARS)]]
+    rows = {z: [row for row in result["rows"] if row["z"] == z] for z in BARS}
+    for label, bar, key in (
+        ("`rm.by_hotspot()` to `rm.by_hash()`: rows per second", "at least 1.4", "rows_per_s"),
+        ("the same: 99th percentile of latency", "at most 0.7", "p99_ms"),
+    ):
+        ratios = [only(rows[z], case="ours")[key] / only(rows[z], case="hash")[key] for z in BARS]
+        lines.append([label, bar, *(f"{ratio:.2f}" for ratio in ratios)])
+    for label, key, best in (
+        ("most rows per second", "rows_per_s", max),
+        ("lowest 99th percentile", "p99_ms", min),
+    ):
+        first = [best(rows[z], key=lambda row: row[key])["case"] for z in BARS]
+        lines.append([label, "", *(LABELS[case] for case in first)])
+    return lines
+
+
+def weight(result: Document) -> Cells:
+    """Balance of counts and of time where a missed key costs a round trip."""
+    head = [
+        _hosts(result), "z", "load CV of records", "load CV of seconds", "rows per second",
+        "latency, 99th percentile",
+    ]  # fmt: skip
+    return [
+        head,
+        *(
+            [
+                LABELS[row["case"]],
+                f"{row['z']:.2f}",
+                f"{row['load_cv']:.3f}",
+                f"{row['load_cv_of_seconds']:.3f}",
+                number(row["rows_per_s"]),
+                f"{row['p99_ms']:,.0f} ms",
+            ]
+            for row in result["rows"]
+            if row["z"] in BARS and row["case"] in ("hash", "ours", "cost")
+        ),
+    ]
+
+
+def moves(result: Document) -> Cells:
+    """Load CV and throughput before the hot keys move, and in the cycles after."""
+    when = ("standing", "at the move", "one cycle later", "two")
+    lines = [
+        [
+            _hosts(result),
+            *(f"load CV, {when[0]}" if not n else one for n, one in enumerate(when)),
+            *(f"rows/s, {when[0]}" if not n else one for n, one in enumerate(when)),
+            "hit ratio, standing",
+            "at the end",
+        ]
+    ]
+    for row in result["rows"]:
+        series, moved = row["series"], row["moved"]
+        four = series[moved - 1 : moved + 3]
+        lines.append(
+            [
+                LABELS[row["case"]],
+                *(f"{one['load_cv']:.3f}" if row["case"] != "none" else "" for one in four),
+                *(number(one["rows_per_s"]) for one in four),
+                f"{series[moved - 1]['hit_ratio']:.3f}",
+                f"{series[-1]['hit_ratio']:.3f}",
+            ]
+        )
+    return lines
+
+
+def binding(result: Document) -> Cells:
+    """What caches answer where partitions move between executors, and where they stay."""
+    head = [
+        _hosts(result), "partitions", "they", "hit ratio", "keys fetched per 1,000 records",
+        "statements per million", "rows cached", "rows per second",
+    ]  # fmt: skip
+    return [
+        head,
+        *(
+            [
+                LABELS[row["case"]],
+                str(row["partitions"]) if row["case"] != "none" else "",
+                "" if row["case"] == "none" else "stay" if row["bound"] else "move",
+                f"{row['hit_ratio']:.3f}",
+                f"{1000 * row['missed_per_record']:.0f}",
+                number(row["loads_per_million"]),
+                f"{row['cached_rows']:,}",
+                number(row["rows_per_s"]),
+            ]
+            for row in result["rows"]
+        ),
+    ]
+
+
+def skews_plot(result: Document) -> Any:
+    """Figures 11 and 12: four measures against the skew, a line a way."""
+    import matplotlib.pyplot as plt
+
+    panels = {
+        "load_cv": "load CV (DS)", "hit_ratio": "hit ratio", "rows_per_s": "rows per second",
+        "p99_ms": "latency, 99th percentile, ms",
+    }  # fmt: skip
+    figure, four = plt.subplots(1, 4, figsize=(11, 3), layout="constrained")
+    for axes, (key, title) in zip(four, panels.items(), strict=True):
+        for case, colour in COLOURS.items():
+            line = {row["z"]: row[key] for row in result["rows"] if row["case"] == case}
+            if line and not (key == "load_cv" and case == "none"):
+                axes.plot([*line], [*line.values()], color=colour, marker="o", ms=3, label=case)
+        axes.set_title(title, loc="left", fontsize=10)
+        axes.set_xlabel("z")
+        axes.set_ylim(bottom=0)
+    four[2].legend(fontsize=7, frameon=False)
+    return figure
+
+
+def moves_plot(result: Document) -> Any:
+    """Load CV and throughput in each micro-batch; the move is dotted."""
+    import matplotlib.pyplot as plt
+
+    figure, both = plt.subplots(2, 1, figsize=(8, 4.6), sharex=True, layout="constrained")
+    for row in result["rows"]:
+        for axes, key in zip(both, ("load_cv", "rows_per_s"), strict=True):
+            if key == "rows_per_s" or row["case"] != "none":
+                line = [one[key] for one in row["series"]]
+                axes.plot(line, color=COLOURS[row["case"]], marker="o", ms=3, label=row["case"])
+            axes.axvline(row["moved"], color="black", ls=":", lw=1)
+    both[0].set_ylabel("load CV")
+    both[1].set_ylabel("rows per second")
+    both[1].set_ylim(bottom=0)
+    both[1].set_xlabel("micro-batch, one a cycle; dotted: the hot keys move")
+    both[1].legend(fontsize=8, frameon=False, ncols=5)
+    return figure
+
+
+def _hosts(result: Document) -> str:
+    return f"{result['hosts']} hosts of {result['cores']['worker']:g} core"
+
+
+def _range(values: Sequence[Any], form: str) -> str:
+    return f"{form.format(min(values))} to {form.format(max(values))}"
+
+
+WORKLOADS = {
+    "recall_hosts": "Tables 1 and 2, Figure 9(a): product recall",
+    "traffic_hosts": "Tables 3 and 4, Figure 10(a): traffic",
+}
+FORMS = {
+    "paper": "the paper: BS-Join on Flink",
+    "paper_flink": "the paper: Flink 1.12.2",
+    "by_record": "a query per record",
+    "ours": "**rivermouth**",
+}
+
+
+def workload(result: Document) -> Cells:
+    """Results per second by hosts, the speed-up from one to four, and latencies."""
+    hosts = sorted({row["hosts"] for row in result["rows"]})
+    about = f"Paper A, {WORKLOADS[result['name']]}"
+    most = max(count for count in hosts if count <= 4)
+    late = [f"latency, {_counted(count)}" for count in (hosts[0], most)]
+    rates = [f"results/s, {_counted(count)}" for count in hosts]
+    lines = [[about, *rates, f"speed-up at {most}", *late]]
+    for case, figures in _by_hosts(result).items():
+        rate, ms = figures["out_per_s"], figures["ms"]
+        lines.append(
+            [
+                FORMS[case],
+                *(number(rate.get(count)) for count in hosts),
+                f"{rate[most] / rate[hosts[0]]:.2f}",
+                *(f"{number(ms[count])} ms" for count in (hosts[0], most)),
+            ]
+        )
+    return lines
+
+
+def workload_plot(result: Document) -> Any:
+    """Speed-up against hosts, the paper's and ours, and what proportion would be."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(5, 3.2), layout="constrained")
+    colours = {"paper": "#d9822b", "paper_flink": "#f0b429", "by_record": "#9aa5b1",
+               "ours": "#0b7a75"}  # fmt: skip
+    hosts = sorted({row["hosts"] for row in result["rows"]})
+    for case, figures in _by_hosts(result).items():
+        rate = figures["out_per_s"]
+        axes.plot([*rate], [one / rate[1] for one in rate.values()], color=colours[case],
+                  marker="o", label=FORMS[case].strip("*"))  # fmt: skip
+    axes.plot(hosts, hosts, color="black", lw=0.8, ls=":")
+    axes.set_xticks(hosts)
+    axes.set_xlabel("hosts (the paper: workers); dotted: in proportion")
+    axes.set_ylabel("speed-up")
+    axes.legend(fontsize=8, frameon=False)
+    return figure
+
+
+def _by_hosts(result: Document) -> dict[str, dict[str, dict[int, float]]]:
+    found = {
+        case: {key: {int(count): value for count, value in by.items()} for key, by in of.items()}
+        for case, of in result["paper"].items()
+    }
+    for row in result["rows"]:
+        of: Mapping[str, Any] = found.setdefault(row["case"], {"out_per_s": {}, "ms": {}})
+        of["out_per_s"][row["hosts"]] = row["out_per_s"]
+        of["ms"][row["hosts"]] = row["p50_ms"]
+    return found
+
+
+def _counted(count: int) -> str:
+    return f"{count} host{'s' * (count > 1)}"

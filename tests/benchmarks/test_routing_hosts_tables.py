@@ -1,0 +1,122 @@
+"""What is made of the micro-batches of a query on several hosts, and of the results."""
+
+from __future__ import annotations
+
+import matplotlib.pyplot as plt
+import pytest
+from benchmarks.suites.routing import hosts_measures, hosts_tables
+
+
+def task(host, rows, hits, *, held=10, seconds=1.0, loads=1):
+    cache = {
+        "worker": f"{host}:7", "hits": hits, "negative_hits": 0, "misses": rows - hits,
+        "loads": loads, "load_seconds": 0.5, "rows": held,
+    }  # fmt: skip
+    return {"rows_in": rows, "seconds": seconds, "cache": cache}
+
+
+@pytest.fixture
+def batches():
+    """Two of 400 records on two hosts; in the second one partition has nothing."""
+    return [
+        {
+            "rows": 400, "rows_out": 400, "began": 100.0, "seconds": 2.0,
+            "tasks": [task("a", 300, 240), task("b", 100, 60, held=5)],
+            "left": [[99_000_000, 101_000_000], [100_000_000, 101_500_000]],
+        },
+        {
+            "rows": 400, "rows_out": 400, "began": 102.0, "seconds": 1.0,
+            "tasks": [task("b", 400, 400, held=8, loads=0)],
+            "left": [[101_000_000, 102_500_000]],
+        },
+    ]  # fmt: skip
+
+
+def test_rates_loads_and_hits(batches):
+    hosts_measures.check(batches)
+    rates = hosts_measures.rates(batches)
+    assert rates["rows_per_s"] == pytest.approx(800 / 3)
+    assert rates["spread"]["rows_per_s"] == [200, 400]
+    assert hosts_measures.loads(batches[1], 2) == [400, 0]
+    balance = hosts_measures.balance(batches, 2)
+    assert balance["load_cv"] == pytest.approx((2**-0.5 + 2**0.5) / 2)
+    assert balance["largest_load"] == pytest.approx(0.875)
+    caches = hosts_measures.caches(batches)
+    assert caches["hit_ratio"] == pytest.approx(700 / 800)
+    assert (caches["cached_rows"], caches["loads_per_million"]) == (18, 2500)
+    assert caches["hosts"]["b"] == {
+        "records": 500, "hit_ratio": pytest.approx(460 / 500), "cached_rows": 8, "workers": 1,
+    }  # fmt: skip
+
+
+def test_latency_is_from_arrival_to_row_and_to_the_end_of_the_batch(batches):
+    late = hosts_measures.latencies(batches, since=100.0)
+    assert late["records_timed"] == 2
+    assert late["p50_ms"] == pytest.approx(1500)
+    assert late["p50_to_end_ms"] == pytest.approx(2000)
+    with pytest.raises(ValueError, match="no record arrived"):
+        hosts_measures.latencies(batches, since=200.0)
+
+
+def test_a_row_that_is_missing_is_found(batches):
+    with pytest.raises(AssertionError, match="399 rows of 400 records"):
+        hosts_measures.check([batches[0] | {"rows_out": 399}])
+
+
+ABOUT = {"hosts": 6, "cores": {"worker": 0.25}}
+
+
+def skew(z, case, rate, p99):
+    hosts = {"a": {"records": 5, "hit_ratio": 0.8, "cached_rows": 9, "workers": 1}}
+    return {
+        "z": z, "case": case, "rows_per_s": rate, "p50_ms": 100.0, "p99_ms": p99,
+        "p99_to_end_ms": p99, "load_cv": 0.3, "load_cv_of_seconds": 0.2, "largest_load": 0.4,
+        "hit_ratio": 0.85, "hosts": hosts, "host_load_cv": 0.1, "worker_cores": [0.2, 0.25],
+    }  # fmt: skip
+
+
+def test_tables_of_skews():
+    ways = {"hash": (100.0, 1000.0), "ours": (150.0, 600.0), "none": (160.0, 700.0)}
+    rows = [skew(z, case, *figures) for z in (1.10, 1.16) for case, figures in ways.items()]
+    result = ABOUT | {"rows": rows}
+    bars = hosts_tables.bars(result)
+    assert bars[1][1:] == ["at least 1.4", "1.50", "1.50"]
+    assert bars[2][1:] == ["at most 0.7", "0.60", "0.60"]
+    assert bars[3][2] == hosts_tables.LABELS["none"]
+    assert bars[4][2] == hosts_tables.LABELS["ours"]
+    for table in (hosts_tables.speed, hosts_tables.caches, hosts_tables.weight):
+        cells = table(result)
+        assert {len(line) for line in cells} == {len(cells[0])}
+    assert hosts_tables.speed(result)[2][2:4] == ["150", "1.50"]
+    plt.close(hosts_tables.skews_plot(result))
+
+
+def test_tables_of_moves_and_of_binding():
+    series = [{"load_cv": cv, "rows_per_s": 10.0, "hit_ratio": 0.5} for cv in (0, 0.1, 2, 0.3, 0.2)]
+    result = ABOUT | {"rows": [{"case": "ours", "moved": 2, "series": series}]}
+    cells = hosts_tables.moves(result)
+    assert cells[1][1:5] == ["0.100", "2.000", "0.300", "0.200"]
+    assert {len(line) for line in cells} == {11}
+    plt.close(hosts_tables.moves_plot(result))
+    row = {
+        "case": "ours", "bound": True, "partitions": 6, "hit_ratio": 0.9, "cached_rows": 7,
+        "missed_per_record": 0.1, "loads_per_million": 120.0, "rows_per_s": 5000.0,
+    }  # fmt: skip
+    cells = hosts_tables.binding(ABOUT | {"rows": [row]})
+    assert cells[1][1:5] == ["6", "stay", "0.900", "100"]
+
+
+def test_table_of_a_workload_by_hosts():
+    rows = [
+        {"case": case, "hosts": hosts, "out_per_s": hosts * 90.0, "p50_ms": 300.0}
+        for hosts in (1, 2, 4, 6)
+        for case in ("ours", "by_record")
+    ]
+    paper = {"paper": {"out_per_s": {"1": 10, "2": 20, "4": 39}, "ms": {"1": 3.0, "4": 4.0}}}
+    result = {"name": "recall_hosts", "paper": paper, "rows": rows}
+    cells = hosts_tables.workload(result)
+    assert cells[1] == [
+        "the paper: BS-Join on Flink", "10", "20", "39", "", "3.90", "3 ms", "4 ms",
+    ]  # fmt: skip
+    assert cells[2][5] == "4.00"
+    plt.close(hosts_tables.workload_plot(result))

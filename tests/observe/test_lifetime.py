@@ -77,6 +77,17 @@ def test_rows_of_a_stage_that_ran_twice_count_once(ran_twice: dict[str, Any], ca
     assert (numbers["rows"], numbers["rows_in"]) == (1200, [1200])
 
 
+def test_rows_routed_by_hotspots_are_the_same_after_a_lost_shuffle(
+    ran_twice: dict[str, Any],
+) -> None:
+    numbers = ran_twice["by_hotspot"]
+    assert numbers["lost"] > 0
+    assert numbers["source_rows"] > 1200  # the loss was felt
+    assert numbers["rule"] >= 1
+    assert all(numbers["loads"])  # four keys are split over six partitions
+    assert numbers["rows"] == [[n, n % 4, "abc"[n % 4 : n % 4 + 1] or None] for n in range(1200)]
+
+
 def test_rows_of_a_source_that_is_read_twice_count_once(
     spark: SparkSession, tmp_path: Path
 ) -> None:

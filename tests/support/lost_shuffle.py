@@ -45,12 +45,21 @@ def started(frame: DataFrame, folder: Path, **trigger: Any) -> StreamingQuery:
     return writer.trigger(**trigger or {"availableNow": True}).start()
 
 
-def losing(frame: DataFrame, local_dir: str, flag: Path) -> DataFrame:
-    """`frame`, the first of whose tasks to end deletes all shuffle files: a lost executor's."""
+def losing(frame: DataFrame, local_dir: str, flag: Path, *, since: int = 0) -> DataFrame:
+    """`frame`, the first of whose tasks to end deletes all shuffle files: a lost executor's.
+
+    Of those tasks that had an event numbered `since` or later.
+    """
     path = str(flag)
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from batches
+        last = 0
+        for batch in batches:
+            if since:
+                last = max([last, *batch.column("id").to_pylist()])
+            yield batch
+        if last < since:
+            return
         with suppress(FileExistsError), open(path, "x") as flag_file:  # of all tasks, one
             lost = glob.glob(f"{local_dir}/**/shuffle_*", recursive=True)
             for file in lost:
@@ -89,11 +98,37 @@ def numbers(spark: SparkSession, case: str, folder: Path) -> dict[str, Any]:
     }
 
 
+def routed_rows(spark: SparkSession, folder: Path) -> dict[str, Any]:
+    """The rows of a stream routed by a rule that splits keys, whose third batch loses files."""
+    folder.mkdir()
+    routing = rm.by_hotspot(partitions=6, cycle=400, path=folder / "routing")
+    frame = joined(replay(events(spark, 1200), cuts=400), folder, routing=routing)
+    local_dir = spark.conf.get("spark.local.dir")
+    assert local_dir
+    query = (
+        losing(frame, local_dir, folder / "lost", since=800)
+        .writeStream.format("parquet")
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .trigger(availableNow=True)
+        .start(str(folder / "rows"))
+    )
+    query.awaitTermination()
+    rows = spark.read.parquet(str(folder / "rows")).orderBy("id").select("id", "k", "name")
+    (found,) = rm.metrics(query)["operators"].values()
+    return {
+        "lost": int((folder / "lost").read_text()),
+        "source_rows": rm.metrics(query)["source_rows"],
+        "rule": found["routing"]["rule"],
+        "loads": found["routing"]["rows_per_partition"],
+        "rows": [list(row) for row in rows.collect()],
+    }
+
+
 if __name__ == "__main__":
     # more tasks than cores after a shuffle, so that some of them find the files lost
     spark = session("lost", conf={"spark.sql.shuffle.partitions": "6"})
     cases = ("aggregate", "by_hash", "by_place", "workers", "native", "chain")
-    sys.stdout.write(
-        json.dumps({case: numbers(spark, case, Path(sys.argv[1]) / case) for case in cases}) + "\n"
-    )
+    found = {case: numbers(spark, case, Path(sys.argv[1]) / case) for case in cases}
+    found["by_hotspot"] = routed_rows(spark, Path(sys.argv[1]) / "by_hotspot")
+    sys.stdout.write(json.dumps(found) + "\n")
     spark.stop()

@@ -45,11 +45,17 @@ def write(rows: pa.Table, folder: Path, files: int, *, name: str) -> None:
 
 def write_batches(batches: Sequence[pa.Table], folder: Path, files: int) -> None:
     """Write micro-batches of so many files each, in their order; the folder appears whole."""
-    staged = folder.with_name(f".{folder.name}")
+    staged = staging(folder)
     staged.mkdir(parents=True)
+    folder.parent.mkdir(exist_ok=True)
     for number, rows in enumerate(batches):
         write(rows, staged, files, name=f"batch-{number:03d}")
     staged.rename(folder)
+
+
+def staging(folder: Path) -> Path:
+    """Where a folder is made that is to appear whole: not beside it, where a query looks."""
+    return folder.parent.parent / f"staged-{folder.name}"
 
 
 @dataclass(frozen=True)

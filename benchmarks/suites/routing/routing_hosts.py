@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from tests.cluster.lab import ALL_WORKERS, SHARED, Driver, Lab, lab
 
 from benchmarks.harness import hosts_feed
@@ -170,8 +171,9 @@ class Bench:
 
     def publish(self, files: Path, folder: Path) -> None:
         """Let a query find these files, all at once."""
-        shutil.copytree(files, folder.with_name(f".{folder.name}"), copy_function=os.link)
-        folder.with_name(f".{folder.name}").rename(folder)
+        staged = hosts_feed.staging(folder)
+        shutil.copytree(files, staged, copy_function=os.link)
+        staged.rename(folder)
 
     def joined(self, rows: int) -> list[dict[str, Any]]:
         """All micro-batches of the query, once it has joined so many rows."""
@@ -179,7 +181,7 @@ class Bench:
         hosts_measures.check(found)
         return found
 
-    def used(self) -> Ints:
+    def used(self) -> npt.NDArray[np.float64]:
         """CPU seconds of each worker, of the driver and of the store's host."""
         store = self._lab.host("postgres").used()
         return np.append(used(self._lab, self.size.workers), store)

@@ -151,7 +151,7 @@ def test_a_quarter_of_a_core_takes_four_times_as_long(network):
     began = time.monotonic()
     assert run(b, sys.executable, "-I", "-S", "-c", burn).returncode == 0
     assert time.monotonic() - began > 0.9
-    assert 0.3 <= b.used() < 0.6
+    assert 0.25 < b.used() < 0.6
     assert run(b, sys.executable, "-c", "bytes(range(256)) * (2 << 20)").returncode != 0
     b.kill()
     assert not list(Path("/sys/fs/cgroup").glob(f"*/{SITE.name}-*"))

@@ -34,17 +34,17 @@ def test_rows_are_the_same_when_a_host_is_killed_in_mid_batch(lab):
     lab.cluster(WORKERS)
     with lab.driver(**SETTINGS) as driver:
         # by the third micro-batch there is a rule
-        arguments = {"folder": f"{SHARED}/{folder.name}", "since": 2 * RECORDS}
-        driver.call(f"{PROGRAM}:start", **arguments)
+        inside = f"{SHARED}/{folder.name}"
+        driver.call(f"{PROGRAM}:start", folder=inside, since=2 * RECORDS)
         reached = folder / "reached"
         host = wait_for(
             lambda: reached.exists() and reached.read_text(), "no task waits", seconds=240
         )
         lab.host(host).kill()
-        routing = driver.call(f"{PROGRAM}:finish")
+        routing = driver.call(f"{PROGRAM}:finish", folder=inside)
     assert routing["rule"] >= 1
     assert all(routing["rows_per_partition"])
-    found = pq.read_table(folder / "rows").sort_by("id").select(["id", "key", "name"])
+    found = pq.read_table(folder / "read.parquet").sort_by("id").select(["id", "key", "name"])
     assert found.to_pylist() == [
         {"id": n, "key": key, "name": f"name {key}" if key < 40 else None}
         for n, key in enumerate(keys.tolist())

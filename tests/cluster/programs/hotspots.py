@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 import rivermouth as rm
@@ -33,10 +34,15 @@ def start(spark: SparkSession, *, folder: str, since: int) -> None:
     _running.append(query.start(f"{folder}/rows"))
 
 
-def finish(spark: SparkSession) -> dict[str, Any]:
-    """Wait for the query's end; the routing that it had at last."""
+def finish(spark: SparkSession, *, folder: str) -> dict[str, Any]:
+    """Wait for the query's end; the routing that it had at last.
+
+    The rows are then in ``folder/read.parquet``: in those of the sink there is what the killed
+    task has left, which the sink's log does not name.
+    """
     query = _running.pop()
     query.awaitTermination()
+    pq.write_table(spark.read.parquet(f"{folder}/rows").toArrow(), f"{folder}/read.parquet")
     (found,) = rm.metrics(query)["operators"].values()
     return dict(found["routing"])
 

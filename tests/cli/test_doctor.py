@@ -290,9 +290,14 @@ def test_a_setting_that_this_spark_does_not_have():
 
 
 def test_settings_of_a_session_can_be_read_whether_they_are_set_or_not(spark):
-    found = {name: spark.conf.get(name, "") for name in setting_checks.NAMES}
+    found = setting_checks.settings_of(spark)
     said = list(setting_checks.session_settings(found, version=spark.version))
     assert [check.name for check in said if check.state == "warning"] == []
+    new = spark.newSession()
+    for name in (setting_checks.STORE, setting_checks.PARTITIONS):
+        new.conf.unset(name)
+    said = list(setting_checks.session_settings(setting_checks.settings_of(new), version="4.3.0"))
+    assert {check.name for check in said if check.state == "warning"} >= {"State store"}
 
 
 def test_executors_are_asked_for_versions_and_folders(spark, tmp_path):

@@ -31,7 +31,7 @@ def cluster(
     check = spark_version("Spark", spark.version, installed())
     yield replace(check, found=f"{check.found}, at {master}")
     try:
-        found = {name: spark.conf.get(name, "") for name in setting_checks.NAMES}
+        found = setting_checks.settings_of(spark)
         yield from setting_checks.session_settings(found, version=spark.version)
         executors = inspect_executors(spark, packages=packages, shared=shared)
     except Exception as error:

@@ -98,7 +98,7 @@ def _spark() -> Iterator[Check]:
         ready = time.perf_counter() - began
         count = spark.range(_ROWS).mapInArrow(lambda batches: batches, "id long").count()
         took = time.perf_counter() - began - ready
-        found = {name: spark.conf.get(name, "") for name in setting_checks.NAMES}
+        found = setting_checks.settings_of(spark)
         version = spark.version
         spark.stop()
     except Exception as error:  # whatever it is, it is reported

@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from rivermouth.cli.checks import Check
 from rivermouth.spark.runtime.session import MOST_BUCKETS, ROCKSDB
 from rivermouth.spark.runtime.versions import number
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 STORE = "spark.sql.streaming.stateStore.providerClass"
 CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
 PARTITIONS = "spark.sql.shuffle.partitions"
 PIPELINED = "spark.python.udf.pipelined.enabled"
 SOCKETS = "spark.python.unix.domain.socket.enabled"
-NAMES = (STORE, CHANGELOG, PARTITIONS, PIPELINED, SOCKETS)
+#: what they are where nobody has set them
+DEFAULTS = {STORE: "", CHANGELOG: "false", PARTITIONS: "200", PIPELINED: "false", SOCKETS: "false"}
+
+
+def settings_of(spark: SparkSession) -> dict[str, str | None]:
+    """What a session has of these settings."""
+    return {name: spark.conf.get(name, default) for name, default in DEFAULTS.items()}
 
 
 def session_settings(settings: Mapping[str, str | None], *, version: str) -> Iterator[Check]:
-    """What `NAMES` are set to in a session of a version of Spark; unset ones are empty."""
+    """What `settings_of` has found in a session of a version of Spark."""
     yield state_store(settings[STORE] or "")
     yield changelog(settings[CHANGELOG] or "")
     yield partitions(int(settings[PARTITIONS] or 200))

@@ -244,7 +244,17 @@ def interval_left(given: Given) -> DataFrame:
 
 @case
 def interval_with_learned_skew(given: Given) -> DataFrame:
-    return near(given, grid=rm.grid(skew_path=f"{given.folder}/skew"))
+    """Calls near each other: in the crowded spot they have so many pairs that salting pays."""
+    return rm.join_interval(
+        given.events("calls"),
+        given.events("calls"),
+        on=rm.dwithin(rm.point("x", "y"), rm.point("x", "y"), meters=100),
+        time="called",
+        between=("-2 minutes", "2 minutes"),
+        columns={"other": "call"},
+        lateness="5 minutes",
+        grid=rm.grid(skew_path=f"{given.folder}/skew"),
+    )
 
 
 @case

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import os
 import platform
 import pty
@@ -11,6 +12,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from pyspark.sql import Row
 
 import rivermouth
 from rivermouth.cli import cluster_checks, main, setting_checks
@@ -306,6 +308,30 @@ def test_executors_are_asked_for_versions_and_folders(spark, tmp_path):
     )
     assert here == Executor(socket.gethostname(), PYTHON, {"numpy": HERE["numpy"]}, {})
     assert list(tmp_path.iterdir()) == []
+
+
+class Arriving:
+    """A session to whose application an executor comes later; one job after the other."""
+
+    def __init__(self, *hosts):
+        self.jobs = [*hosts]
+
+    def range(self, *_):
+        return self
+
+    def mapInArrow(self, *_):  # noqa: N802  (Spark's name)
+        return self
+
+    def collect(self):
+        hosts = self.jobs.pop(0) if len(self.jobs) > 1 else self.jobs[0]
+        about = {"python": PYTHON, "versions": {}, "unseen": {}}
+        return [Row(report=json.dumps({"host": host, **about})) for host in hosts]
+
+
+def test_a_host_whose_executor_comes_later_is_waited_for():
+    cluster = Arriving(["a"], ["a"], ["a"], ["a", "b"])
+    found = inspect_executors(cluster, packages=[], settled=0.5)
+    assert [each.host for each in found] == ["a", "b"]
 
 
 def test_a_folder_that_the_driver_cannot_write_is_found_before_any_job(spark):

@@ -79,7 +79,8 @@ def build(folder: Path, hours: int) -> None:
     from rivermouth.spark.exact import store as store_module
     from rivermouth.spark.exact import tasks
     from rivermouth.spark.exact.pieces import WRITTEN, by_slot
-    from rivermouth.spark.exact.store import Store, touched
+    from rivermouth.spark.exact.snapshot import touched
+    from rivermouth.spark.exact.store import Store
     from rivermouth.spec.locations import Location
 
     store_module.GRACE = 0.0  # what is replaced is deleted at once: nobody reads it

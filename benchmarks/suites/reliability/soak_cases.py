@@ -87,6 +87,12 @@ def aggregate(events: DataFrame, others: DataFrame, folder: Path) -> DataFrame:
     return rm.aggregate(events, summary("sent", window))
 
 
+def exact(events: DataFrame, store: Path) -> Any:
+    """Sliding windows, each corrected, in a store that keeps the last ten minutes."""
+    sums = summary("sent", rm.sliding("20 seconds", every="10 seconds"))
+    return rm.exact(events, sums, store=store, retention="10 minutes", max_future="5 minutes")
+
+
 def sessions(events: DataFrame, others: DataFrame, folder: Path) -> DataFrame:
     """Sessions by object, of a gap that is often exceeded."""
     return rm.aggregate(events, summary("at", rm.session("5 seconds")), slack=rm.fixed(LATENESS))

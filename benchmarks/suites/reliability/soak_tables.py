@@ -13,7 +13,7 @@ LABELS = {
     "join_interval": "`rm.join_interval`",
     "fence_events": "`rm.fence_events`",
     "trips": "`rm.trips`",
-    "exact": "`rm.exact`",
+    "exact": '`rm.exact`, `retention="10 minutes"`',
     "spark_aggregate": "Spark's own sliding windows",
 }
 #: measures, what they are called, and in which form they are written
@@ -25,6 +25,7 @@ MEASURES = {
     "heap_mb": ("JVM's live heap, MB", ".0f"),
     "java_mb": ("JVM with a heap of 1 GB, MB", ".0f"),
     "files": ("files", ",.0f"),
+    "store_mb": ("all files, MB", ".1f"),
     "correction_s": ("a correction, s", ".2f"),
 }
 
@@ -55,7 +56,7 @@ def picture(result: Document) -> Any:
     """A panel for each measure, a line for each query, to what it was in the second tenth."""
     import matplotlib.pyplot as plt
 
-    figure, panels = plt.subplots(3, 3, figsize=(10, 7), layout="constrained")
+    figure, panels = plt.subplots(2, 5, figsize=(14, 6), layout="constrained")
     colours = plt.get_cmap("tab10")
     for axes, (name, (title, _)) in zip(panels.flat, MEASURES.items(), strict=False):
         for number, case in enumerate(LABELS):

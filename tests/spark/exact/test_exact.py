@@ -12,6 +12,7 @@ from pyspark.errors import StreamingQueryException
 
 import rivermouth as rm
 from rivermouth.errors import DefinitionError, StateError
+from rivermouth.spark.exact import corrector
 
 pytestmark = pytest.mark.spark
 
@@ -114,12 +115,54 @@ def job(stream, store, **more):
         ({"buckets": 0}, "buckets is 0"),
         ({"max_future": "soon"}, "aggregate.max_future="),
         ({"idle_timeout": "-1 second"}, "aggregate.idle_timeout="),
+        ({"retention": "0 days"}, "exact.retention=.*not longer than nothing"),
+        ({"retention": "1 day", "history": list}, "retention= is about the store's records"),
+        ({"retention": "59 minutes"}, "retention='59 minutes' is shorter than max_future='1 hour'"),
     ],
 )
 def test_what_aggregate_is_given_is_checked_at_definition(setting, message, events, tmp_path):
     stream = rm.testing.replay(events, cuts=2)
     with pytest.raises(rm.errors.DefinitionError, match=message):
         job(stream, tmp_path, **setting)
+
+
+def test_sessions_have_no_retention(events, tmp_path):
+    sessions = rm.summary(time="at", window=rm.session("5 seconds"), n=rm.count())
+    with pytest.raises(rm.errors.DefinitionError, match="retention= is not for sessions"):
+        rm.exact(rm.testing.replay(events), sessions, store=tmp_path, retention="1 day")
+
+
+def test_a_retention_forgets_windows_and_shows_what_came_for_them(spark, tmp_path, monkeypatch):
+    """A record a minute for four hours, one of them three hours late; compacted at each step."""
+    monkeypatch.setattr(corrector, "COMPACT_AFTER", 0)
+    begin = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+    minutes = [*range(240), 30]
+    rows = [(begin + dt.timedelta(minutes=minute), "n", 1) for minute in minutes]
+    folder = tmp_path / "events"
+
+    def run(some):
+        frame = spark.createDataFrame(some, "at timestamp, road string, cars int").coalesce(1)
+        frame.write.mode("append").parquet(str(folder))
+        stream = spark.readStream.schema(frame.schema).parquet(str(folder))
+        sums = rm.summary(by="road", time="at", window=rm.tumbling("1 minute"), n=rm.count())
+        job = rm.exact(stream, sums, slack=rm.fixed("1 minute"), store=tmp_path / "store",
+                       retention="30 minutes", max_future="30 minutes")  # fmt: skip
+        running = job.start(availableNow=True)
+        running.awaitTermination()
+        return running
+
+    run(rows[:120])
+    run(rows[120:240])
+    running = run(rows[240:])
+    minute = f"(unix_seconds({{}}) - {int(begin.timestamp())}) div 60"
+    kept = running.results().selectExpr(
+        f"min({minute.format('window_start')})", "count(*)", "sum(n)"
+    )
+    oldest, windows, total = kept.first()
+    assert 120 < oldest < 210
+    assert windows == total == 240 - oldest
+    expired = running.rejected().selectExpr("kind", minute.format("at")).collect()
+    assert [tuple(row) for row in expired] == [("expired", 30)]
 
 
 def test_exact_ends_exact_and_can_be_resumed(spark, events, truth, tmp_path):

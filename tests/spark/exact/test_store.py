@@ -5,6 +5,8 @@ The tasks' functions run here on batches of the same processor, with the store i
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import math
 import tempfile
 import time
@@ -20,15 +22,26 @@ from tests.support.examples import examples
 import rivermouth as rm
 from rivermouth.errors import StateError
 from rivermouth.kernels.aggregation.plan import AggPlan
-from rivermouth.kernels.aggregation.processor import LATE, PARTIALS, ROW, AggregateProcessor
+from rivermouth.kernels.aggregation.processor import LATE, ROW, AggregateProcessor
 from rivermouth.kernels.aggregation.slots import Slots
 from rivermouth.kernels.state.bucketing import Arrivals
 from rivermouth.spark.exact import store as store_module
 from rivermouth.spark.exact import tasks
+from rivermouth.spark.exact.compaction import compact
 from rivermouth.spark.exact.corrector import due_at
-from rivermouth.spark.exact.pieces import BACKUP, EMITTED, WRITTEN, Files, by_slot, packed
+from rivermouth.spark.exact.pieces import (
+    BACKUP,
+    EMITTED,
+    EXPIRED,
+    WRITTEN,
+    Files,
+    by_slot,
+    packed,
+    unpacked,
+)
+from rivermouth.spark.exact.results import Results, Schemas
 from rivermouth.spark.exact.slot_files import SlotFiles, read_slot
-from rivermouth.spark.exact.store import Store, touched
+from rivermouth.spark.exact.store import Store
 from rivermouth.spec.locations import Location
 from rivermouth.spec.slack import Quality
 from rivermouth.testing.recompute import by_window, differences, recompute
@@ -41,6 +54,7 @@ WINDOWS = [
     rm.sliding("5 minutes", every="3 minutes"),
     rm.sliding("5 minutes", every="3 minutes", start="70 seconds"),
 ]
+SLOT = pa.schema([("slot", pa.int64())])
 ROWS = st.lists(
     st.tuples(
         st.integers(-60 * MINUTE, 60 * MINUTE),
@@ -94,16 +108,26 @@ class Run:
             number=snapshot.number + 1, upto=snapshot.upto, final=final, seconds=0.0,
         )  # fmt: skip
 
-    def compact(self, *, killed=False):
-        """As `compaction.compact`; `killed` ends it before it is written down."""
+    def compact(self, *, killed=False, retention=None):
+        """As in the corrector; `killed` ends it before it is written down."""
         self.correct(final=False)
-        snapshot = self.store.snapshot()
-        work = tasks.slot_compactor(self.store.path, self.plan)
-        removed = list(work(_slot_batches(by_slot(snapshot.pieces))))
-        if not killed:
-            paths = [path for each in removed for path in each.column("path").to_pylist()]
-            unchecked = touched(self.slots, snapshot.pieces, PARTIALS)
-            self.store.compacted(snapshot, paths, unchecked)
+        snapshot, plan = self.store.snapshot(), self.plan
+        jobs = NoJobs(killed=killed)
+        with contextlib.suppress(Killed):
+            compact(Results(jobs, self.store, Schemas(plan, None, None, None), snapshot, None),
+                    retention=retention)  # fmt: skip
+
+    def disturb(self, steps, number, batch, before, *, retention=None):
+        """What may happen after a micro-batch, `before` which the state was this."""
+        for step in steps:
+            match step:
+                case "correct":
+                    self.correct(final=False)
+                case "compact" | "killed":
+                    self.compact(killed=step == "killed", retention=retention)
+                case "again":  # Spark had not committed the batch, which ran before
+                    self.state = before
+                    self.batch(number, batch)
 
     def rows(self, kind=ROW):
         snapshot = self.store.snapshot()
@@ -111,6 +135,7 @@ class Run:
         found = [
             table
             for slot in {*self.store.slots(), *there}
+            if snapshot.head.keeps(slot)
             for table in read_slot(self.store.files, slot, [kind], there.get(slot, []))[kind]
         ]
         return pa.concat_tables(found, promote_options="default") if found else None
@@ -124,6 +149,33 @@ class Run:
         return by_window(rows.take(last), self.plan.summary)
 
 
+class Killed(Exception):
+    """The process has ended."""
+
+
+class NoJobs:
+    """Stands for a session: runs what is mapped over a frame of slots in this process."""
+
+    def __init__(self, *, killed):
+        self.killed = killed
+
+    def createDataFrame(self, rows, schema):  # noqa: N802
+        self.batches = _slot_batches({slot: unpacked(pieces) for slot, pieces in rows})
+        return self
+
+    def coalesce(self, count):
+        return self
+
+    def mapInArrow(self, work, schema):  # noqa: N802
+        self.made = [*work(self.batches)]
+        return self
+
+    def toArrow(self):  # noqa: N802
+        if self.killed:
+            raise Killed
+        return pa.Table.from_batches(self.made, self.made[0].schema if self.made else SLOT)
+
+
 def _stats(slack):
     return isinstance(slack, Quality)
 
@@ -134,7 +186,7 @@ def _batches(tables):
 
 def _slot_batches(slots):
     rows = [{"slot": slot, "pieces": packed(pieces)} for slot, pieces in slots.items()]
-    schema = pa.schema([("slot", pa.int64()), ("pieces", pa.string())])
+    schema = SLOT.append(pa.field("pieces", pa.string()))
     return pa.Table.from_pylist(rows, schema).to_batches()
 
 
@@ -154,15 +206,7 @@ def test_the_store_ends_exact_whatever_happens_in_between(rows, ends, window, sl
         run = Run(folder, summary, slack, table)
         for number, batch in enumerate(cut(table, ends)):
             before = run.batch(number, batch)
-            for step in (next(steps, "nothing"), next(steps, "nothing")):
-                match step:
-                    case "correct":
-                        run.correct(final=False)
-                    case "compact" | "killed":
-                        run.compact(killed=step == "killed")
-                    case "again":  # Spark had not committed the batch, which ran before
-                        run.state = before
-                        run.batch(number, batch)
+            run.disturb(itertools.islice(steps, 2), number, batch, before)
         run.correct(final=True)
         assert differences(run.newest(), recompute(table, summary)) == []
         run.correct(final=True)
@@ -194,6 +238,42 @@ def test_a_correction_covers_the_late_records_and_no_open_window(rows, ends, win
             closed = {key: value for key, value in so_far.items() if key[-1] <= ended}
             if closed:
                 assert differences(run.newest(), closed) == []
+
+
+@FAST
+@given(
+    ROWS,
+    st.lists(st.floats(0, 1), max_size=6),
+    st.sampled_from(WINDOWS),
+    st.lists(st.sampled_from(["correct", "compact", "killed", "again", "nothing"]), max_size=12),
+    st.sampled_from([1, 17 * MINUTE, 60 * MINUTE]),
+)
+def test_what_a_retention_keeps_is_exact_and_only_older_records_go(rows, ends, window, steps, kept):
+    """Windows that begin in slots that are kept equal recomputation by all but expired records."""
+    table, summary = table_of(rows), everything(window, ("key",))
+    steps = iter(steps)
+    with tempfile.TemporaryDirectory() as folder:
+        run = Run(folder, summary, rm.fixed("0 seconds"), table)
+        for number, batch in enumerate(cut(table, ends)):
+            before = run.batch(number, batch)
+            run.disturb(itertools.islice(steps, 2), number, batch, before, retention=kept)
+        run.correct(final=True)
+        run.compact(retention=kept)
+        first = run.store.snapshot().head.first
+        begin = -(2**62) if first is None else first * run.slots.length + run.plan.grid.start
+        wanted = {key: row for key, row in recompute(table, summary).items() if key[-1] >= begin}
+        found = run.newest() if run.rows() is not None else {}
+        assert differences(found, wanted) == []
+        stored = {kind: run.rows(kind) for kind in (BACKUP, EXPIRED)}
+        there = {
+            kind: [] if found is None else found.column("record").combine_chunks().to_pylist()
+            for kind, found in stored.items()
+        }
+        kept_rows = [*map(str, there[BACKUP])]
+        older = [row for row in table.to_pylist() if str(row) not in kept_rows]
+        forgotten = pa.Table.from_pylist(there[EXPIRED] + older, table.schema)
+        times = run.plan.times(forgotten)
+        assert (times < begin).all(), "only what is older than the retention is expired"
 
 
 def records(seconds):
@@ -239,6 +319,33 @@ def test_the_number_of_files_is_bounded_by_the_slots(run, monkeypatch, tmp_path)
     assert len(run.store.slots()) == 3
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert len(files) < 60, sorted(files)
+
+
+def test_a_retention_bounds_the_files_and_keeps_expired_records(run, monkeypatch, tmp_path):
+    monkeypatch.setattr(store_module, "GRACE", 0.0)
+    slot = run.slots.length // 1_000_000
+    for number in range(60):
+        run.batch(number, records([number * slot // 2 + 5]))
+        if number % 8 == 7:
+            run.compact(retention=2 * run.slots.length)
+    first = run.store.snapshot().head.first
+    assert first == 24  # two slots and one more behind that of the newest closed window, 27
+    assert run.store.slots() == [*range(first, 28)]
+    run.batch(60, records([3 * slot + 7, (first + 1) * slot + 7]))
+    assert run.rows(EXPIRED).num_rows == 1
+    run.correct(final=False)
+    assert run.store.corrections()[-1].rows == 1, "the other one is within the retention"
+    assert run.newest()["a", (first + 1) * slot * 1_000_000]["records"] == 2
+    for retention in (2 * run.slots.length, None):  # what is forgotten stays so
+        run.compact(retention=retention)
+        run.compact(retention=retention)
+        assert run.store.snapshot().head.first == 26
+        expired = run.rows(EXPIRED).column("record").to_pylist()
+        assert [row["at"].minute for row in expired] == [(3 * slot + 7) % 3600 // 60]
+    assert sorted(path.name for path in (tmp_path / "data").iterdir()) == [
+        "26", "27", "28", "29", "none",
+    ]  # fmt: skip
+    assert min(key[-1] for key in run.newest()) == 26 * slot * 1_000_000
 
 
 def test_a_time_of_1970_or_of_long_ago_is_one_slot_more(run):

@@ -12,7 +12,8 @@ from pyspark.sql import types as t
 from rivermouth.kernels.aggregation.processor import ROW
 from rivermouth.spark.exact.pieces import EMITTED, WRITTEN_DDL
 from rivermouth.spark.exact.results import Schemas
-from rivermouth.spark.exact.store import Correction, Head, Store
+from rivermouth.spark.exact.snapshot import Head
+from rivermouth.spark.exact.store import Correction, Store
 from rivermouth.spark.exact.tasks import converter
 from rivermouth.spec.summaries import KIND, REASON, RECORD
 

@@ -13,7 +13,8 @@ from rivermouth.spark.exact.compaction import compact
 from rivermouth.spark.exact.pieces import Commit
 from rivermouth.spark.exact.results import Results
 from rivermouth.spark.exact.sink import Sink
-from rivermouth.spark.exact.store import Snapshot, Store
+from rivermouth.spark.exact.snapshot import Snapshot
+from rivermouth.spark.exact.store import Store
 
 #: batches and corrections after which they are compacted
 COMPACT_AFTER = 64
@@ -25,16 +26,17 @@ class Corrector(threading.Thread):
 
     Late records are corrected when their event times span more than `span`, or when the oldest has
     waited for `wait`; both in microseconds; and before the store is compacted. What is due is read
-    off the store, so that a corrector that was killed is resumed by the next one.
+    off the store, so that a corrector that was killed is resumed by the next one. A compaction
+    deletes what is older than `retention`, in microseconds of event time.
     """
 
     def __init__(
         self, query: StreamingQuery, store: Store, results: Callable[[Snapshot], Results], *,
-        span: int, wait: int, sink: Sink | None,
+        span: int, wait: int, sink: Sink | None, retention: int | None,
     ) -> None:  # fmt: skip
         super().__init__(name=f"rivermouth-exact-{query.runId}", daemon=True)
         self._query, self._store, self._results_of = query, store, results
-        self._span, self._wait, self._sink = span, wait, sink
+        self._span, self._wait, self._sink, self._retention = span, wait, sink, retention
         self._due = math.inf  # when the oldest late record will have waited long enough
         self._commits: dict[str, Commit] = {}  # that were read before
         self.error: BaseException | None = None
@@ -98,7 +100,7 @@ class Corrector(threading.Thread):
         """Compact the store if it has many commits; of late records only what was corrected."""
         snapshot = self._snapshot()
         if self._is_full(snapshot) and not snapshot.pending:
-            compact(self._results_of(snapshot))
+            compact(self._results_of(snapshot), retention=self._retention)
 
     def _is_full(self, snapshot: Snapshot) -> bool:
         return len(snapshot.batches) + len(snapshot.corrections) > COMPACT_AFTER

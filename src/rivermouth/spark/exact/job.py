@@ -22,10 +22,11 @@ from rivermouth.spark.exact.corrector import Corrector
 from rivermouth.spark.exact.pieces import EMITTED, WRITTEN_DDL
 from rivermouth.spark.exact.results import Results, Schemas, has_partials
 from rivermouth.spark.exact.sink import Sink, sink_of
-from rivermouth.spark.exact.store import WHERE, Correction, Snapshot, Store
+from rivermouth.spark.exact.snapshot import Snapshot
+from rivermouth.spark.exact.store import WHERE, Correction, Store
 from rivermouth.spark.exact.tasks import backup_writer, log_writer
 from rivermouth.spark.runtime.folders import check_hosts
-from rivermouth.spec.durations import Duration, microseconds
+from rivermouth.spec.durations import Duration, microseconds, positive_seconds
 from rivermouth.spec.locations import Location
 from rivermouth.spec.slack import Quality, Slack
 from rivermouth.spec.summaries import KIND, PARTIALS, REASON, RECORD, Summary
@@ -48,6 +49,7 @@ class Exact:
     wait: int
     history: History | None
     sink: Sink | None
+    retention: int | None
 
     def start(
         self, *, availableNow: bool | None = None, processingTime: str | None = None,  # noqa: N803
@@ -88,8 +90,9 @@ class Exact:
             )
         query = writer.start()
         corrector = Corrector(
-            query, store, self._results, span=self.span, wait=self.wait, sink=self.sink
-        )
+            query, store, self._results, span=self.span, wait=self.wait, sink=self.sink,
+            retention=self.retention,
+        )  # fmt: skip
         corrector.start()
         return Running(self, query, corrector)
 
@@ -123,7 +126,8 @@ class Exact:
     def rejected(self) -> DataFrame:
         """The records that came late, too far ahead of time or without a time, as ``rm.rejected``.
 
-        Only late ones are in results, after their correction.
+        Only late ones are in results, after their correction; those that came when their windows
+        had been forgotten (``retention=``) have the kind ``expired``, and are in none.
         """
         return self._results().rejected
 
@@ -235,6 +239,7 @@ def exact(
     wait: Duration = "1 minute",
     history: History | None = None,
     sink: Any = None,
+    retention: Duration | None = None,
     max_future: Duration = "1 hour",
     idle_timeout: Duration | None = None,
     buckets: int | None = None,
@@ -268,6 +273,12 @@ def exact(
         Where the results go besides: a table of ``rm.tables.postgres``, which is created if it does
         not exist and upserted by key; or a function of a frame of changes (see ``changelog``),
         which may get the newest changes again after a restart.
+    retention
+        How far the store reaches back in event time, from the newest window that has closed;
+        None: for ever. Records, results and late records of earlier windows are deleted, at some
+        later compaction: results that are to stay belong into a `sink`. A record that arrives for
+        such a window is kept as ``expired`` (see ``rejected``), and corrects nothing. No shorter
+        than `max_future`, and not for sessions or with `history`.
     max_future, idle_timeout, buckets
         As in `aggregate`.
 
@@ -283,6 +294,7 @@ def exact(
             "the events are a batch frame, whose aggregate is exact",
             todo="Use rm.aggregate(events, summary).",
         )
+    kept_for = _retention(retention, summary, history, max_future)
     slack = slack_of(WHERE, slack, summary)
     log = aggregated(
         events, summary, slack=slack, late="rows", max_future=max_future,
@@ -309,7 +321,38 @@ def exact(
         microseconds(wait, where="exact(wait=)"),
         history,
         sink_of(sink, summary),
+        kept_for,
     )
+
+
+def _retention(
+    retention: Duration | None, summary: Summary, history: History | None, max_future: Duration
+) -> int | None:
+    """A retention in microseconds; what a correction would need cannot be forgotten."""
+    seconds = positive_seconds(retention, where="exact(retention=)")
+    if seconds is None:
+        return None
+    if not has_partials(summary):
+        raise DefinitionError(
+            WHERE,
+            "retention= is not for sessions, which may have begun at any time",
+            todo="Leave retention= out, or give a tumbling or sliding window.",
+        )
+    if history is not None:
+        raise DefinitionError(
+            WHERE,
+            "retention= is about the store's records, and history= is given instead of them",
+            todo="Leave one of the two out.",
+        )
+    kept_for = round(seconds * 1e6)
+    if kept_for < microseconds(max_future, where="exact(max_future=)"):
+        raise DefinitionError(
+            WHERE,
+            f"retention={retention!r} is shorter than max_future={max_future!r}",
+            there="a record from one wrong clock would make the store forget all others",
+            todo="Give a longer retention=, or a shorter max_future=.",
+        )
+    return kept_for
 
 
 def _schemas(log: t.StructType, events: t.StructType, summary: Summary) -> Schemas:

@@ -7,8 +7,10 @@ a file of its own. Files are written once and never changed.
 from __future__ import annotations
 
 import json
+import os
 import uuid
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -32,6 +34,8 @@ from rivermouth.tables.files import (
 EMITTED = "emitted"
 #: the kind of the pieces that are the backup
 BACKUP = "record"
+#: that of late records whose windows have been forgotten: nothing can be corrected
+EXPIRED = "expired"
 EMITTED_TYPE = pa.timestamp("us", "UTC")
 #: what a task returns of each piece that it has written
 WRITTEN = pa.schema(
@@ -62,7 +66,7 @@ class Piece:
     Parameters
     ----------
     kind
-        "row", "late", "future", "rejected", "partials", or "record": the backup.
+        "row", "late", "future", "rejected", "partials", "expired", or "record": the backup.
     slot
         The slot of its times; None where they are unknown.
     rows, size
@@ -134,6 +138,12 @@ class Files:
         """Delete a file, if it is there."""
         system, inner = filesystem(self.root / path)
         delete(system, inner)
+
+    def delete_empty(self, folder: str) -> None:
+        """Delete a folder that has no files left; in object stores there is none."""
+        if not self.root.is_uri:
+            with suppress(OSError):  # others have written into it, or deleted it
+                os.rmdir(self.root / folder)
 
     def write_commit(
         self, path: str, written: pa.Table, *, number: int, emitted: int, about: Mapping[str, Any]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -33,13 +34,15 @@ from rivermouth.spark.exact.pieces import (
     BACKUP,
     EMITTED,
     EMITTED_TYPE,
+    EXPIRED,
     WRITTEN,
     WRITTEN_DDL,
     Piece,
     by_slot,
     packed,
 )
-from rivermouth.spark.exact.store import Snapshot, Store, touched
+from rivermouth.spark.exact.snapshot import Snapshot, touched
+from rivermouth.spark.exact.store import Store
 from rivermouth.spec.aggregates import Standard
 from rivermouth.spec.preferences import Preference
 from rivermouth.spec.slack import Quality
@@ -163,9 +166,9 @@ class Results:
             self.stored(kind).select(F.lit(kind).alias(KIND), f"{RECORD}.*", REASON)
             if REASON not in self.schemas.record.names
             else self.stored(kind).select(F.lit(kind).alias(KIND), f"{RECORD}.*")
-            for kind in (LATE, FUTURE, REJECTED)
+            for kind in (LATE, EXPIRED, FUTURE, REJECTED)
         ]
-        return found[0].unionAll(found[1]).unionAll(found[2])
+        return reduce(DataFrame.unionAll, found)
 
     @property
     def pending(self) -> DataFrame:
@@ -180,7 +183,8 @@ class Results:
         """The rows of one kind, of these slots or of all; lazily, as of this moment."""
         there = by_slot(each for each in self.snapshot.pieces if each.kind == kind)
         wanted = {*self.store.slots(), *there} if slots is None else {*slots}
-        return self._read(kind, {slot: there.get(slot, []) for slot in wanted})
+        kept = filter(self.snapshot.head.keeps, wanted)
+        return self._read(kind, {slot: there.get(slot, []) for slot in kept})
 
     def _read(
         self, kind: str, slots: dict[int | None, list[Piece]], *, only_pieces: bool = False

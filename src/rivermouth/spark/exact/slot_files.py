@@ -48,7 +48,7 @@ class SlotFiles:
     @classmethod
     def load(cls, files: Files, slot: int | None) -> SlotFiles:
         """The index as it is."""
-        found = files.json(f"slots/{slot_name(slot)}.json")
+        found = files.json(_index(slot))
         if found is None:
             return cls()
         lists = {name: tuple(found[name]) for name in ("files", "removed")}
@@ -56,7 +56,12 @@ class SlotFiles:
 
     def save(self, files: Files, slot: int | None) -> None:
         """Make this the slot's index."""
-        files.write_json(f"slots/{slot_name(slot)}.json", vars(self))
+        files.write_json(_index(slot), vars(self))
+
+    def paths(self, slot: int | None) -> list[str]:
+        """All files of the slot, its index the last."""
+        named = [each["path"] for each in self.files]
+        return [*named, *self.removed, _index(slot)]
 
     def newer(self, pieces: Iterable[Piece]) -> list[Piece]:
         """The pieces that are not in the files."""
@@ -144,6 +149,10 @@ def _merged(
         table = merge(table)
     made = {"kind": kind, "rows": table.num_rows, "size": table.nbytes, "emitted": None}
     return {**made, "path": files.write(kind, slot, table)}, replaced
+
+
+def _index(slot: int | None) -> str:
+    return f"slots/{slot_name(slot)}.json"
 
 
 def _entry(piece: Piece) -> dict[str, Any]:

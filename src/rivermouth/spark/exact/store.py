@@ -25,9 +25,9 @@ import pyarrow as pa
 from pyspark.sql import types as t
 
 from rivermouth.errors import StateError
-from rivermouth.kernels.aggregation.processor import LATE, PARTIALS, ROW
-from rivermouth.kernels.aggregation.slots import Slots
-from rivermouth.spark.exact.pieces import Commit, Files, Piece, by_slot, slot_name
+from rivermouth.spark.exact.pieces import Commit, Files, slot_name
+from rivermouth.spark.exact.slot_files import SlotFiles
+from rivermouth.spark.exact.snapshot import Head, Snapshot, kept
 from rivermouth.spec.identity import differences, identity, summary_v1
 from rivermouth.spec.locations import Location
 from rivermouth.spec.summaries import Summary
@@ -65,103 +65,6 @@ class Correction:
     final: bool
     at: float
     seconds: float | None = None
-
-
-@dataclass(frozen=True)
-class Head:
-    """What a compaction leaves: up to where slots hold batches and corrections.
-
-    Parameters
-    ----------
-    batch, correction
-        The last that are in slots.
-    emitted
-        The time of that batch.
-    late_upto, all_upto
-        Until when these corrections account for late records, and until when for all records.
-    unchecked
-        The slots whose results may differ from their partials: windows may be open.
-    checked
-        How many of them there were when they were last checked.
-    """
-
-    batch: int = -1
-    correction: int = 0
-    emitted: int | None = None
-    late_upto: int | None = None
-    all_upto: int | None = None
-    unchecked: tuple[int, ...] = ()
-    checked: int = 0
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """A store at one moment: what was compacted, and the commits since."""
-
-    head: Head
-    batches: tuple[Commit, ...]
-    corrections: tuple[Commit, ...]
-
-    @property
-    def upto(self) -> int | None:
-        """The time of the newest batch, None before the first."""
-        return self.batches[-1].emitted if self.batches else self.head.emitted
-
-    @property
-    def number(self) -> int:
-        """That of the newest correction."""
-        return self.corrections[-1].number if self.corrections else self.head.correction
-
-    @property
-    def late_upto(self) -> int | None:
-        """Until when corrections account for late records, None before the first."""
-        return self.corrections[-1].emitted if self.corrections else self.head.late_upto
-
-    @property
-    def all_upto(self) -> int | None:
-        """Until when corrections account for all records."""
-        final = [each.emitted for each in self.corrections if each.about["final"]]
-        return final[-1] if final else self.head.all_upto
-
-    @property
-    def pieces(self) -> list[Piece]:
-        """All that was not compacted."""
-        return [piece for one in (*self.batches, *self.corrections) for piece in one.pieces]
-
-    def since(self, micros: int | None) -> list[Piece]:
-        """The pieces of batches later than this time, which were not compacted."""
-        newer = (each for each in self.batches if micros is None or each.emitted > micros)
-        return [piece for each in newer for piece in each.pieces]
-
-    @property
-    def pending(self) -> list[Piece]:
-        """The late records that no correction has seen; they are never compacted."""
-        return [piece for piece in self.since(self.late_upto) if piece.kind == LATE]
-
-    @property
-    def span(self) -> int:
-        """The time between the oldest and the newest pending record, in microseconds."""
-        low = [each.low for each in self.pending if each.low is not None]
-        high = [each.high for each in self.pending if each.high is not None]
-        return max(high) - min(low) if low else 0
-
-    def to_correct(self, slots: Slots, *, final: bool) -> dict[int | None, list[Piece]]:
-        """The slots whose windows are compared, those of late records or all that may differ."""
-        if not final:
-            return self.with_pieces(touched(slots, self.pending, LATE))
-        open_ = touched(slots, self.since(None), PARTIALS) | {*self.head.unchecked}
-        return self.with_pieces(open_)
-
-    def with_pieces(self, numbers: Iterable[int]) -> dict[int | None, list[Piece]]:
-        """Slots with the pieces of partials and results that their windows need."""
-        there = by_slot(each for each in self.pieces if each.kind in (PARTIALS, ROW))
-        return {slot: [*there.get(slot, []), *there.get(slot + 1, [])] for slot in numbers}
-
-
-def touched(slots: Slots, pieces: Iterable[Piece], kind: str) -> set[int]:
-    """The slots whose windows can hold records of these pieces."""
-    numbers = {each.slot for each in pieces if each.kind == kind}
-    return {one for slot in numbers if slot is not None for one in slots.touched(slot)}
 
 
 @dataclass(frozen=True)
@@ -254,7 +157,11 @@ class Store:
         newest = batches[-1].emitted if batches else head.emitted
         # a correction may cover a batch that was committed after the batches were read
         made = tuple(each for each in made if newest is not None and each.emitted <= newest)
-        return Snapshot(head, batches, made)
+        forgotten: list[str] = []
+        batches, made = (
+            tuple(kept(each, head, forgotten) for each in some) for some in (batches, made)
+        )
+        return Snapshot(head, batches, made, tuple(forgotten))
 
     def _commits(
         self, known: dict[str, Commit], path_of: Any, number: int, *, corrected: bool
@@ -343,23 +250,36 @@ class Store:
             self.files.write_json(path, {"corrections": [kept[k] for k in sorted(kept)]})
 
     def compacted(
-        self, snapshot: Snapshot, removed: Iterable[str], unchecked: Iterable[int]
-    ) -> None:
-        """Write down that all of `snapshot` is in slots, and delete what was removed long ago."""
+        self, snapshot: Snapshot, removed: Iterable[str], unchecked: Iterable[int], *,
+        first: int | None = None,
+    ) -> None:  # fmt: skip
+        """Write down that all of `snapshot` is in slots, and delete what was removed long ago.
+
+        Slots before `first` are forgotten.
+        """
         self.archive(each.about for each in snapshot.corrections)
-        head = snapshot.head
-        self.write_head(
-            Head(
-                snapshot.batches[-1].number if snapshot.batches else head.batch,
-                snapshot.number,
-                snapshot.upto,
-                snapshot.late_upto,
-                snapshot.all_upto,
-                tuple(sorted({*head.unchecked, *unchecked})),
-                head.checked,
-            )
+        head = Head(
+            snapshot.batches[-1].number if snapshot.batches else snapshot.head.batch,
+            snapshot.number,
+            snapshot.upto,
+            snapshot.late_upto,
+            snapshot.all_upto,
+            checked=snapshot.head.checked,
+            first=first,
         )
-        self._delete_later(removed)
+        open_ = sorted(filter(head.keeps, {*snapshot.head.unchecked, *unchecked}))
+        self.write_head(replace(head, unchecked=tuple(open_)))
+        self._delete_later([*removed, *snapshot.forgotten, *self._expired(head)])
+
+    def _expired(self, head: Head) -> list[str]:
+        """The files of the slots that the head does not keep."""
+        files = self.files
+        return [
+            path
+            for slot in self.slots()
+            if not head.keeps(slot)
+            for path in SlotFiles.load(files, slot).paths(slot)
+        ]
 
     def _delete_later(self, paths: Iterable[str]) -> None:
         """Delete these files and the commits before the head, once nobody can still read them."""
@@ -375,12 +295,15 @@ class Store:
         due = {path for path, since in removed.items() if since + GRACE <= now}
         for path in due:
             files.delete(path)
+        for folder in {path.rpartition("/")[0] for path in due if path.startswith("data/")}:
+            files.delete_empty(folder)
         left = {path: since for path, since in removed.items() if path not in due}
         files.write_json("removed.json", {"since": left})
 
     def write_head(self, head: Head) -> None:
         """Replace the head."""
-        self.files.write_json("head.json", asdict(head))
+        known = {name: value for name, value in asdict(head).items() if value is not None}
+        self.files.write_json("head.json", known)
 
     def checked(self, slots: Iterable[int]) -> None:
         """Write down which slots' results differ from their partials."""

@@ -37,10 +37,10 @@ def test_the_largest_batches_stand_beside_rows_that_only_pass_through():
     rows = [
         row(condition, width, size, plan, cost * width)
         for condition, plan, cost in kinds
-        for width in (4, 24)
+        for width in (4, 12, 24)
         for size in (2000, 450_000)
     ]
     found = plan_tables.floors({"rows": rows})
-    assert found[1] == ["Spark reads, nothing else", "4.00 (0.25)", "24.00 (0.25)"]
-    assert found[3][1:] == ["12.00 (0.75)", "72.00 (0.75)"]
-    assert found[5] == ['`plan="udf"`', "12.00 (0.75)", "72.00 (0.75)"]
+    assert found[1] == ["Spark reads, nothing else", "4.00 (0.25)", "12.00 (0.25)", "24.00 (0.25)"]
+    assert found[3][1:] == ["12.00 (0.75)", "36.00 (0.75)", "72.00 (0.75)"]
+    assert found[5] == ['`plan="udf"`', "12.00 (0.75)", "36.00 (0.75)", "72.00 (0.75)"]

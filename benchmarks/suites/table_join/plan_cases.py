@@ -19,7 +19,7 @@ from benchmarks.harness.experiment import CACHE, SEED, data
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-NARROW, WIDE = 4, 24  #: columns
+WIDTHS = (4, 12, 24)  #: columns
 CONDITIONS = ("keys", "range", "within", "nearest")
 PLANS = ("workers", "udf", "native")
 _HOME = CACHE / "plans"

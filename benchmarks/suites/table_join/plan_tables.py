@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarks.harness.formatting import Cells, Document, number, only
-from benchmarks.suites.table_join.plan_cases import CONDITIONS, NARROW, PLANS, WIDE
+from benchmarks.suites.table_join.plan_cases import CONDITIONS, PLANS, WIDTHS
 
 Row = Mapping[str, Any]
 
@@ -24,7 +24,7 @@ def plans(result: Document) -> Cells:
     cells = [
         [row for row in rows if (row["condition"], row["width"], row["rows"]) == cell]
         for condition in CONDITIONS
-        for width in (NARROW, WIDE)
+        for width in WIDTHS
         for cell in ((condition, width, size) for size in sorted({row["rows"] for row in rows}))
     ]
     head = ["condition, columns, rows a micro-batch", *(f"`{plan}`" for plan in PLANS)]
@@ -35,13 +35,13 @@ def floors(result: Document) -> Cells:
     """The largest micro-batches of points in districts, beside rows that only pass through."""
     size = max(row["rows"] for row in result["rows"])
     kinds = [*(("none", floor) for floor in _LABELS), *(("within", plan) for plan in PLANS)]
-    head = ["CPU-s per million rows (to identity)", *(f"{w} columns" for w in (NARROW, WIDE))]
+    head = ["CPU-s per million rows (to identity)", *(f"{w} columns" for w in WIDTHS)]
     return [head, *(_beside_identity(result["rows"], size, *kind) for kind in kinds)]
 
 
 def _beside_identity(rows: Sequence[Row], size: int, condition: str, plan: str) -> list[str]:
     cells = []
-    for width in (NARROW, WIDE):
+    for width in WIDTHS:
         least = only(rows, condition="none", plan="identity", width=width, rows=size)
         row = only(rows, condition=condition, plan=plan, width=width, rows=size)
         cells.append(f"{_cost(row):.2f} ({_cost(row) / _cost(least):.2f})")

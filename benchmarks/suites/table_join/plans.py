@@ -16,9 +16,8 @@ from benchmarks.harness.experiment import SEED, Case, arguments, data, interleav
 from benchmarks.harness.runner import Runner
 from benchmarks.suites.table_join.plan_cases import (
     CONDITIONS,
-    NARROW,
     PLANS,
-    WIDE,
+    WIDTHS,
     Events,
     tables,
 )
@@ -65,7 +64,7 @@ def cells(runner: Runner, sizes: tuple[tuple[int, int], ...]) -> list[Cell]:
     """All that is measured."""
     made = []
     for rows, files in sizes:
-        for width in (NARROW, WIDE):
+        for width in WIDTHS:
             events = Events(rows, files, width)
             made += [
                 Cell(runner, events, condition, plan)

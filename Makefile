@@ -6,7 +6,7 @@ PYTEST := $(BIN)/python -m pytest
 LOCKED := spark postgres mysql ogr delta iceberg kafka java connect plot pipelines
 BENCHES := stream_table shapes memory latency equality ranges incremental cache lookups ordered shares routing observing stream_stream stream_latency out_of_order promise sliding fences fence_state trip_state settings
 
-.PHONY: env demo test test-slow test-fast test-kernels test-kills test-cluster test-faults test-matrix check bench bench-quick peers docs servers lock clean
+.PHONY: env demo test test-slow test-fast test-kernels test-kills test-cluster lab test-faults test-matrix check bench bench-quick peers docs servers lock clean
 
 env: .venv/.made
 
@@ -45,6 +45,10 @@ test-kills: env
 # every operator on several hosts, made of namespaces on this machine; needs Linux and root
 test-cluster: env
 	$(PYTEST) --durations=10 -m "cluster or not cluster" tests/cluster
+
+# a shell on the driver's host of such a cluster; needs Linux and root
+lab: env
+	$(BIN)/python -m tests.cluster
 
 # queries on several hosts while executors, hosts, links, disks, servers and drivers fail, seeded:
 # make test-faults FAULTS=100 SEED=7

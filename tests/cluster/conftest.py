@@ -5,6 +5,7 @@ Tests marked ``cluster`` run only where ``-m`` asks for them, as ``make test-clu
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from tests.cluster import hosts, inputs
 from tests.cluster.comparing import Comparison
 from tests.cluster.lab import Lab
 from tests.cluster.lab import lab as opened
+
+from rivermouth.testing import assert_same_rows
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -38,3 +41,14 @@ def compare(lab: Lab, spark: SparkSession, tmp_path_factory: pytest.TempPathFact
     inputs.write(lab.shared / "inputs")
     folder: Path = tmp_path_factory.mktemp("expected")
     return Comparison(lab, spark, folder)
+
+
+@pytest.fixture
+def placed(lab: Lab, spark: SparkSession, compare: Comparison) -> Iterator[None]:
+    """Checks what the application of the page has written."""
+    output = lab.shared / "placed"
+    shutil.rmtree(output, ignore_errors=True)
+    shutil.rmtree(lab.shared / "snapshots", ignore_errors=True)
+    yield
+    expected = compare.expected("table_full", "batch")
+    assert_same_rows(spark.read.parquet(str(output)).toArrow().to_pylist(), expected.to_pylist())

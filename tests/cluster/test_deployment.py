@@ -7,7 +7,6 @@ packages, and what the page installs or sends along.
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import socket
 import subprocess
@@ -22,22 +21,14 @@ from packaging.requirements import Requirement
 from tests.cluster.comparing import Comparison
 from tests.cluster.hosts import ROOT, wait_for
 from tests.cluster.lab import INSTALLED, SHARED, Lab
-
-from rivermouth.testing import assert_same_rows
+from tests.cluster.page import blocks, lay_out
 
 pytestmark = [pytest.mark.cluster, pytest.mark.spark, pytest.mark.server]
 
-PAGE = (ROOT / "docs" / "cluster.md").read_text()
 WORKERS = ("worker-1", "worker-2")
 ENVIRONMENT = Path(sys.prefix).resolve()
 PROJECT = [ROOT] if ENVIRONMENT.is_relative_to(ROOT) else [ROOT, ENVIRONMENT]
 SMALL = ("spark.driver.memory", "spark.executor.memory", "spark.ui.enabled")
-
-
-def blocks(heading: str, language: str = "sh") -> list[str]:
-    """The page's code in one language under a heading."""
-    (section,) = re.findall(rf"^## {heading}\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL)
-    return re.findall(rf"^```{language}\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
 
 
 class Bare:
@@ -76,13 +67,7 @@ def bare(lab: Lab, compare: Comparison) -> Iterator[Bare]:
         shutil.copy(ROOT / name, clone)
     subprocess.run([*_pip(build), "--quiet"], cwd=clone, check=True)
     shutil.move(clone / "dist", lab.shared / "dist")
-    (lab.shared / "app.py").write_text(*blocks("An application", "python no-run"))
-    settings = [*blocks("Settings", "properties")]
-    settings += [f"{name} {lab.settings()[name]}\n" for name in SMALL]
-    (lab.shared / "conf").mkdir()
-    (lab.shared / "conf" / "spark-defaults.conf").write_text("".join(settings))
-    for name in ("taxis", "districts.geojson"):
-        (lab.shared / name).symlink_to(f"inputs/{name}")
+    lay_out(lab, {name: lab.settings()[name] for name in SMALL})
     made = Bare(lab)
     made.start(hide_from_workers=[])
     make, put = install.splitlines()
@@ -92,17 +77,6 @@ def bare(lab: Lab, compare: Comparison) -> Iterator[Bare]:
     yield made
     for name in (*WORKERS, "driver", "client"):
         lab.network.hosts[name].kill()
-
-
-@pytest.fixture
-def placed(lab: Lab, spark, compare: Comparison):
-    """Checks what the application has written."""
-    output = lab.shared / "placed"
-    shutil.rmtree(output, ignore_errors=True)
-    shutil.rmtree(lab.shared / "snapshots", ignore_errors=True)
-    yield
-    expected = compare.expected("table_full", "batch")
-    assert_same_rows(spark.read.parquet(str(output)).toArrow().to_pylist(), expected.to_pylist())
 
 
 def test_a_wheel_on_every_host(bare, placed):

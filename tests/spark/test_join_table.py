@@ -262,12 +262,12 @@ def test_sparks_own_geometry_goes_in_and_out(plan, spark, table, table_rows):
         (
             {"on": rm.keys({"key": "k"}), "plan": "udf", "routing": rm.by_hash()},
             "join_table: events are routed by their equality fields, to Python workers; the "
-            "condition is Keys(pairs=(('key', 'k'),)), the plan 'udf'. Leave routing out.",
+            'condition is rm.keys({"key": "k"}), the plan \'udf\'. Leave routing out.',
         ),
         (
             {"on": rm.within("a", "b"), "cache": rm.external()},
-            "tables.parquet: Parquet files evaluate rm.keys only, not Topology(predicate='within', "
-            "left='a', right='b', pattern=None). Use cache=rm.full().",
+            "tables.parquet: Parquet files evaluate rm.keys only, not "
+            'rm.within("a", "b"). Use cache=rm.full().',
         ),
         (
             {"on": rm.within("a", "b"), "columns": ["nama"]},

@@ -57,6 +57,28 @@ def test_offsets_that_mean_nothing_are_refused(lower, upper, sentence):
     assert sentence in str(error.value)
 
 
+@pytest.mark.parametrize(
+    "written",
+    [
+        'rm.keys("city")',
+        'rm.keys(["city", "taxi"])',
+        'rm.keys({"uid": "user_id"})',
+        'rm.within(rm.point("lon", "lat"), "shape")',
+        'rm.relate("a", "b", "T*F**F***")',
+        'rm.dwithin("a", "b", distance=0.5)',
+        'rm.dwithin("a", "b", meters=200)',
+        'rm.nearest("a", "b")',
+        'rm.nearest("a", "b", k=5, metric="sphere")',
+        'rm.nearest("a", "b", k=5, meters=200)',
+        'rm.between("ts", "slot", lower="-300 seconds", upper="0 seconds")',
+        'rm.between("v", "w", lower=-1, upper=0.5)',
+        'rm.keys("road") & rm.asof("ts", "since")',
+    ],
+)
+def test_a_condition_reads_as_it_is_written(written):
+    assert str(eval(written, {"rm": rm})) == written  # what a user would write for it
+
+
 def test_an_incremental_cache_is_bounded_even_if_nothing_is_said():
     assert rm.incremental().bytes == 64 << 20
     assert (rm.incremental(rows=5).rows, rm.incremental(rows=5).bytes) == (5, None)

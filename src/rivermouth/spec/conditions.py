@@ -9,6 +9,7 @@ row's shape. A geometry is a column of WKB or of Spark's GEOMETRY type, or two n
 from __future__ import annotations
 
 import datetime as dt
+import json
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -37,8 +38,9 @@ INVERSE = {
 }
 
 
-#: what follows a distance
+#: what follows a distance, and the argument that gives it
 _UNIT: dict[Metric, str] = {"planar": "", "sphere": " m"}
+_BOUND: dict[Metric, str] = {"planar": "distance", "sphere": "meters"}
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,7 @@ class Point:
     y: str
 
     def __str__(self) -> str:
-        return f"point({self.x}, {self.y})"
+        return f"rm.point({_quoted(self.x)}, {_quoted(self.y)})"
 
 
 def point(x: str, y: str) -> Point:
@@ -75,7 +77,10 @@ def named(geometry: Geometry) -> tuple[str, ...]:
 
 
 class Condition:
-    """What a pair must satisfy; two conditions are combined with ``&``."""
+    """What a pair must satisfy; two conditions are combined with ``&``.
+
+    Its ``str`` is what a user would write for it.
+    """
 
     def __bool__(self) -> bool:
         raise ConditionError(
@@ -120,6 +125,14 @@ class Keys(Condition):
 
     pairs: tuple[tuple[str, str], ...]
 
+    def __str__(self) -> str:
+        """One name, a list of names, or a mapping where names differ."""
+        if any(left != right for left, right in self.pairs):
+            inside = ", ".join(f"{_quoted(left)}: {_quoted(right)}" for left, right in self.pairs)
+            return f"rm.keys({{{inside}}})"
+        names = ", ".join(_quoted(left) for left, _ in self.pairs)
+        return f"rm.keys([{names}])" if len(self.pairs) > 1 else f"rm.keys({names})"
+
 
 @dataclass(frozen=True)
 class Topology(Condition):
@@ -133,6 +146,10 @@ class Topology(Condition):
     def __post_init__(self) -> None:
         _check_geometries(self.predicate, self.left, self.right)
 
+    def __str__(self) -> str:
+        more = () if self.pattern is None else (_quoted(self.pattern),)
+        return _call(self.predicate, self.left, self.right, *more)
+
 
 @dataclass(frozen=True)
 class DWithin(Condition):
@@ -145,6 +162,9 @@ class DWithin(Condition):
 
     def __post_init__(self) -> None:
         _check_geometries("dwithin", self.left, self.right)
+
+    def __str__(self) -> str:
+        return _call("dwithin", self.left, self.right, f"{_BOUND[self.metric]}={self.limit:g}")
 
 
 @dataclass(frozen=True)
@@ -160,6 +180,14 @@ class Nearest(Condition):
 
     def __post_init__(self) -> None:
         _check_geometries("nearest", self.left, self.right)
+
+    def __str__(self) -> str:
+        more = [f"k={self.k}"] if self.k != 1 else []
+        if self.limit is not None:
+            more.append(f"{_BOUND[self.metric]}={self.limit:g}")
+        elif self.metric == "sphere":
+            more.append('metric="sphere"')
+        return _call("nearest", self.left, self.right, *more)
 
 
 def _check_geometries(where: str, *geometries: object) -> None:
@@ -193,6 +221,11 @@ class Between(Condition):
     lower: Offset
     upper: Offset
 
+    def __str__(self) -> str:
+        offsets = {"lower": self.lower, "upper": self.upper}
+        more = (f"{name}={_written(offset)}" for name, offset in offsets.items())
+        return _call("between", self.left, self.right, *more)
+
 
 @dataclass(frozen=True)
 class AsOf(Condition):
@@ -200,6 +233,9 @@ class AsOf(Condition):
 
     left: str
     right: str
+
+    def __str__(self) -> str:
+        return _call("asof", self.left, self.right)
 
 
 Range = Between | AsOf
@@ -212,22 +248,47 @@ class All(Condition):
     keys: Keys
     search: Spatial | Range
 
+    def __str__(self) -> str:
+        return f"{self.keys} & {self.search}"
+
+
+def _call(name: str, left: Geometry, right: Geometry, *more: str) -> str:
+    sides = (side if isinstance(side, Point) else _quoted(side) for side in (left, right))
+    return f"rm.{name}({', '.join((*map(str, sides), *more))})"
+
+
+def _quoted(text: str) -> str:
+    """A text as Python code, in the quotes that the documentation uses."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _written(offset: Offset) -> str:
+    if not isinstance(offset, dt.timedelta):
+        return str(offset)
+    return _quoted(f"{offset.total_seconds():g} seconds")
+
 
 def _shown(search: Spatial | Range) -> tuple[str, str]:
     """The event's side, and what the table's side is to it."""
     match search:
         case Topology(predicate, left, right, pattern):
-            return str(left), f"{predicate} {right}" + (f" ({pattern})" if pattern else "")
+            return _plain(left), f"{predicate} {_plain(right)}" + (
+                f" ({pattern})" if pattern else ""
+            )
         case DWithin(left, right, limit, metric):
-            return str(left), f"at most {limit:g}{_UNIT[metric]} from {right}"
+            return _plain(left), f"at most {limit:g}{_UNIT[metric]} from {_plain(right)}"
         case Nearest(left, right, k, metric, limit=None):
-            return str(left), f"{k} nearest {right}, {metric}"
+            return _plain(left), f"{k} nearest {_plain(right)}, {metric}"
         case Nearest(left, right, k, metric, limit):
-            return str(left), f"{k} nearest {right}, at most {limit:g}{_UNIT[metric]}"
+            return _plain(left), f"{k} nearest {_plain(right)}, at most {limit:g}{_UNIT[metric]}"
         case Between(left, right, lower, upper):
             return left, f"{right} from {_signed(lower)} to {_signed(upper)}, both included"
         case AsOf(left, right):
             return left, f"newest {right} at or before"
+
+
+def _plain(geometry: Geometry) -> str:
+    return f"point({', '.join(named(geometry))})" if isinstance(geometry, Point) else geometry
 
 
 def _signed(offset: Offset) -> str:

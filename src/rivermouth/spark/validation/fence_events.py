@@ -185,7 +185,7 @@ def _condition(on: Condition) -> tuple[Keys | None, Spatial]:
         raise ConditionError(
             WHERE,
             "on says nothing of where a position is",
-            there=f"it is {on!r}",
+            there=f"it is {on}",
             todo='Write a spatial condition, as in rm.within(rm.point("lon", "lat"), "geometry").',
         )
     return keys, spatial

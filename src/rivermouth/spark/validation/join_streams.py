@@ -248,8 +248,7 @@ def _condition(
         raise ConditionError(
             where,
             "two streams cannot be joined by shapes that do not intersect",
-            there=f"{spatial.predicate}({spatial.left!r}, {spatial.right!r}) holds for nearly all"
-            " pairs",
+            there=f"{spatial} holds for nearly all pairs",
             todo="Ask for shapes that intersect or are near, and filter; or join a table.",
         )
     return keys, spatial, check_spatial(*sides, spatial)

@@ -19,6 +19,7 @@ SUITES = {
         "changes",
         "near_shapes",
         "plans",
+        "large_tables",
     ),
     "keys": ("equality", "ranges", "lookups", "ordered"),
     "cache": ("incremental", "cache"),

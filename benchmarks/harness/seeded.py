@@ -30,17 +30,20 @@ def on_earth(x: Floats, y: Floats) -> tuple[Floats, Floats]:
     return west + x * (east - west), south + y * (north - south)
 
 
-def small_polygons(count: int) -> npt.NDArray[Any]:
+def small_polygons(
+    count: int, *, total: int | None = None, stream: int | None = None
+) -> npt.NDArray[Any]:
     """So many polygons of 5 to 12 corners that together cover the unit square about once.
 
-    They overlap as buildings' catchments do: a point lies in none, one or several.
+    They overlap as buildings' catchments do: a point lies in none, one or several. With a `total`
+    they are a part of so many that do, and `stream` tells the parts from each other.
     """
-    random = _random(count)
+    random = _random(count if stream is None else stream)
     corners = random.integers(5, 13, count)
     owner = np.repeat(np.arange(count), corners)
     first = np.repeat(np.cumsum(corners) - corners, corners)
     turn = (np.arange(len(owner)) - first + random.uniform(0.1, 0.9, len(owner))) / corners[owner]
-    reach = 0.64 / np.sqrt(count) * random.uniform(0.7, 1.3, len(owner))
+    reach = 0.64 / np.sqrt(total or count) * random.uniform(0.7, 1.3, len(owner))
     middle = random.random((count, 2))[owner]
     ring = middle + reach[:, None] * _circle(turn)
     return shapely.polygons(shapely.linearrings(ring, indices=owner))

@@ -296,6 +296,11 @@ class Host:
         """CPU seconds of all programs started since cores were first limited, ended ones too."""
         return int((self._group("cpuacct") / "cpuacct.usage").read_text()) / 1e9
 
+    def memory(self) -> int:
+        """Bytes that programs started since memory was limited hold, files in memory excepted."""
+        told = (self._group("memory") / "memory.stat").read_text().split()
+        return int(told[told.index("total_rss") + 1])
+
     def _limit(self, controller: str, values: dict[str, int]) -> None:
         self._limits[controller] = values
         group = self._group(controller)

@@ -15,8 +15,9 @@ from rivermouth.testing.stream_joins import join_interval
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 FILES, ROWS = 4 * KILLS + 8, 60  # a kill lets one to three batches pass
-ON = 'rm.dwithin(rm.point("x", "y"), rm.point("x", "y"), distance=2)'
+ON = 'rm.dwithin(rm.point("x", "y"), rm.point("x", "y"), distance=DISTANCE)'
 
+BETWEEN = ("-20 seconds", "5 seconds")
 QUERY = f"""
 import sys
 import rivermouth as rm
@@ -31,12 +32,13 @@ def read(side):
     return source.parquet(f"{{folder}}/{{side}}")
 
 joined = rm.join_interval(
-    read("l"), read("r"), on={ON}, time="at", between=("-20 seconds", "5 seconds"), how="left",
-    columns=["r"], lateness="5 seconds", buckets=4, grid=rm.grid(skew_path=f"{{folder}}/skew"),
+    read("l"), read("r"), on={ON}, time="at", between={BETWEEN}, how=HOW,
+    columns=COLUMNS, lateness="5 seconds", buckets=4, grid=rm.grid(skew_path=f"{{folder}}/skew"),
 )
 query = (
-    joined.select("l", "r").writeStream.format("parquet").option("path", f"{{folder}}/out")
-    .option("checkpointLocation", f"{{folder}}/checkpoint").trigger(availableNow=True).start()
+    joined.select("l", *(COLUMNS or [])).writeStream.format("parquet")
+    .option("path", f"{{folder}}/out").option("checkpointLocation", f"{{folder}}/checkpoint")
+    .trigger(availableNow=True).start()
 )
 print("started", flush=True)
 query.awaitTermination()
@@ -80,16 +82,26 @@ def folder(tmp_path):
 
 
 @pytest.mark.timeout(3600)
-def test_killed_again_and_again_each_pair_comes_once(folder):
-    kill_and_finish(QUERY, folder, seed=1)
+@pytest.mark.parametrize(("how", "distance"), [("left", 2), ("full", 0), ("semi", 0), ("anti", 0)])
+def test_killed_again_and_again_each_row_comes_once(how, distance, folder):
+    """Within 2 cells are salted and all rows have partners; at the same point many have none."""
+    columns = None if how in ("semi", "anti") else ["r"]
+    given = f"HOW, COLUMNS, DISTANCE = {how!r}, {columns!r}, {distance}\n"
+    kill_and_finish(given + QUERY, folder, seed=1)
     sides = [side(name, seed).to_pylist() for name, seed in (("l", 1), ("r", 2))]
     truth = join_interval(
-        *sides, on=eval(ON, {"rm": rm}), time="at", between=("-20 seconds", "5 seconds"),
-        how="left", columns=["r"],
+        *sides, on=eval(ON, {"rm": rm, "DISTANCE": distance}), time="at", between=BETWEEN,
+        how=how, columns=columns,
     )  # fmt: skip
-    expected = [(row["l"], row["r"]) for row in truth if row["l"] >= 0]
-    found = [(row["l"], row["r"]) for row in output(folder / "out")]
-    assert len(found) > 1000
-    store = SaltingStore(str(folder / "skew"), 4, where="test")
-    assert store.schedule(FILES).changes  # some cells were salted
+    last = (-1, None)  # the rows that close all: nothing closes their own times
+    expected = [row for each in truth if (row := _ids(each)) not in (last, last[::-1], last[:1])]
+    found = [_ids(row) for row in output(folder / "out")]
+    assert len(found) > (100 if columns is None else 1000)
+    salted = SaltingStore(str(folder / "skew"), 4, where="test").schedule(FILES).changes
+    assert bool(salted) == (distance == 2)
     assert sorted(found, key=str) == sorted(expected, key=str)
+
+
+def _ids(row):
+    """The numbers of the rows that a joined one is made of."""
+    return tuple(row[name] for name in ("l", "r") if name in row)

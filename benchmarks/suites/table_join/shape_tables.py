@@ -31,6 +31,30 @@ def shapes(result: Document) -> Cells:
     ]
 
 
+def large_tables(result: Document) -> Cells:
+    """Each table in buckets and whole: its size, memory of the fullest host, cost of a point."""
+    limit = result["limit_bytes"] / 1e6
+    head = ["polygons", "cache", "snapshot, MB", f"a host's memory, MB (limit {limit:,.0f})",
+            "first query, s", "CPU-s per million points, first", "then", "rows"]  # fmt: skip
+    caches = {"buckets": f"`rm.full(buckets={result['buckets']})`", "whole": "`rm.full()`"}
+    return [
+        head,
+        *(
+            [
+                number(row["rows"]),
+                caches[row["case"]],
+                f"{row['snapshot_bytes'] / 1e6:,.0f}",
+                f"{max(*row['first_memory'], *row['again_memory']) / 1e6:,.0f}",
+                f"{row['first_s']:.0f}",
+                f"{row['first_cpu_s_per_million']:.1f}",
+                f"{row['again_cpu_s_per_million']:.1f}",
+                f"{row['rows_out']:,}",
+            ]
+            for row in result["rows"]
+        ),
+    ]
+
+
 def near_shapes(result: Document) -> Cells:
     """CPU time to find the polygons near a point, and how that is to SedonaDB's."""
     cells = [

@@ -1,0 +1,199 @@
+"""Buckets by place: up to 10 M small polygons on hosts whose memory is below their snapshot's size.
+
+Two workers of the cluster lab (``tests/cluster``; Linux, root) join a million points, twice: the
+first query reads the table and writes the buckets, the second finds them there. The memory that
+programs of a host may take together is limited; what they took is the largest that was seen. The
+rows of every hundredth point are compared with those of shapely trees over the whole table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import shapely
+from tests.cluster.lab import ALL_WORKERS, SHARED, Driver, Lab, lab
+
+from benchmarks.harness import limited_hosts, seeded
+from benchmarks.harness.experiment import CACHE, SEED, save
+from benchmarks.harness.limited_hosts import used
+
+SAMPLED = 100  #: every so many points are compared with the truth
+CHUNK = 1_000_000  #: polygons that are made at a time
+WHOLE_UPTO = 1_000_000  #: rows up to which the table is joined without buckets, too
+CONF = {"spark.executor.memory": "512m", "spark.sql.shuffle.partitions": "8"}
+_PROGRAM = "benchmarks.suites.table_join.large_tables_driver"
+_PAUSE_S = 0.2
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much is measured; bytes are what programs of a host may take together."""
+
+    tables: tuple[int, ...]
+    points: int
+    buckets: int
+    limit: int
+    hosts: int = 2
+
+
+WHOLE = Size((100_000, 1_000_000, 10_000_000), 1_000_000, 64, 1_500_000_000)
+QUICK = Size((2_000,), 20_000, 4, 1_500_000_000)
+
+
+def table(rows: int) -> Path:
+    """The table, made once, piece by piece."""
+    path = CACHE / "large_tables" / f"{rows}.parquet"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        staged = path.with_suffix(".part")
+        schema = pa.schema([("polygon", pa.int64()), ("shape", pa.binary())])
+        with pq.ParquetWriter(staged, schema, compression="zstd") as writer:
+            for first in range(0, rows, CHUNK):
+                shapes = _polygons(rows, first)
+                numbers = np.arange(first, first + len(shapes))
+                made = {"polygon": numbers, "shape": pa.array(shapely.to_wkb(shapes), pa.binary())}
+                writer.write_table(pa.table(made, schema=schema), row_group_size=CHUNK // 10)
+        staged.rename(path)
+    return path
+
+
+def _polygons(rows: int, first: int) -> Any:
+    count = min(CHUNK, rows - first)
+    return seeded.small_polygons(count, total=rows, stream=rows + first)
+
+
+def points(count: int) -> pa.Table:
+    """Points spread evenly, with their numbers."""
+    x, y = seeded.places(count, stream=7)
+    return pa.table({"point": np.arange(count), "x": x, "y": y})
+
+
+def truth(rows: int, count: int) -> set[tuple[int, int]]:
+    """Which of the sampled points lie in which polygons, by shapely."""
+    sample = points(count).take(np.arange(0, count, SAMPLED))
+    numbers = sample["point"].to_numpy()
+    spots = shapely.points(sample["x"].to_numpy(), sample["y"].to_numpy())
+    found: set[tuple[int, int]] = set()
+    for first in range(0, rows, CHUNK):
+        tree = shapely.STRtree(_polygons(rows, first))
+        which, polygons = tree.query(spots, predicate="within")
+        found |= set(zip(numbers[which].tolist(), (polygons + first).tolist(), strict=True))
+    return found
+
+
+class Bench:
+    """A driver on some hosts whose memory is limited."""
+
+    def __init__(self, opened: Lab, driver: Driver, workers: Sequence[str], size: Size) -> None:
+        self._lab, self._driver, self._workers, self._size = opened, driver, workers, size
+
+    def measured(self, rows: int, buckets: int | None) -> dict[str, Any]:
+        """The first query on a table, and the second."""
+        name = f"{rows}-{buckets or 'whole'}"
+        found: dict[str, Any] = {"case": "buckets" if buckets else "whole", "rows": rows}
+        for turn in ("first", "again"):
+            before, began = used(self._lab, self._workers), time.monotonic()
+            with Memory(self._lab, self._workers) as memory:
+                self._driver.call(
+                    f"{_PROGRAM}:join", table=f"{SHARED}/{rows}.parquet", buckets=buckets,
+                    points=f"{SHARED}/points", snapshots=f"{SHARED}/snapshots-{name}",
+                    output=f"{SHARED}/out-{name}-{turn}",
+                )  # fmt: skip
+            seconds = time.monotonic() - began
+            cpu = float((used(self._lab, self._workers) - before)[:-1].sum())
+            found |= {
+                f"{turn}_s": seconds,
+                f"{turn}_cpu_s_per_million": cpu / self._size.points * 1e6,
+                f"{turn}_memory": memory.largest,
+            }
+        rows_out = pq.read_table(self._lab.shared / f"out-{name}-again")
+        found["rows_out"] = rows_out.num_rows
+        sampled = rows_out.filter(pa.array(rows_out["point"].to_numpy() % SAMPLED == 0))
+        pairs = set(zip(*(sampled[c].to_pylist() for c in ("point", "polygon")), strict=True))
+        if pairs != truth(rows, self._size.points):
+            raise AssertionError(f"{name}: the rows of the sample are not those of shapely")
+        snapshots = self._lab.shared / f"snapshots-{name}"
+        found["snapshot_bytes"] = sum(
+            file.stat().st_size for file in snapshots.rglob("*") if file.is_file()
+        )
+        return found
+
+
+class Memory:
+    """Looks at what the programs of each host take, in a thread, while a block runs."""
+
+    def __init__(self, opened: Lab, workers: Sequence[str]) -> None:
+        self._hosts = [opened.host(name) for name in workers]
+        self.largest = [0] * len(self._hosts)
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._look)
+
+    def __enter__(self) -> Memory:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        while not self._end.wait(_PAUSE_S):
+            taken = [host.memory() for host in self._hosts]
+            self.largest = [max(pair) for pair in zip(self.largest, taken, strict=True)]
+
+
+@contextmanager
+def bench(size: Size) -> Iterator[Bench]:
+    """The hosts, with the tables and the points in their shared folder."""
+    workers = ALL_WORKERS[: size.hosts]
+    with lab() as opened:
+        for rows in size.tables:
+            (opened.shared / f"{rows}.parquet").symlink_to(table(rows))
+        (opened.shared / "points").mkdir()
+        made = points(size.points)
+        for number in range(size.hosts * 4):
+            part = made.take(np.arange(number, made.num_rows, size.hosts * 4))
+            pq.write_table(part, opened.shared / "points" / f"{number:02}.parquet")
+        limited_hosts.unlimited(opened, workers)
+        for name in workers:
+            opened.host(name).limit(memory=size.limit)
+        opened.cluster(workers)
+        with opened.driver(**CONF) as driver:
+            yield Bench(opened, driver, workers, size)
+
+
+def main() -> None:
+    """Leave ``large_tables``."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="a small table: a smoke test")
+    given = parser.parse_args()
+    if (reason := limited_hosts.why_not()) is not None:
+        print(f"skipped: {reason}", file=sys.stderr)
+        return
+    size = QUICK if given.quick else WHOLE
+    found = []
+    with bench(size) as made:
+        for rows in size.tables:
+            for buckets in (size.buckets, None) if rows <= WHOLE_UPTO else (size.buckets,):
+                found.append(made.measured(rows, buckets))
+                print(time.strftime("%H:%M:%S"), found[-1], flush=True)
+    about = {
+        "data": "seeded", "seed": SEED, "points": size.points, "buckets": size.buckets,
+        "limit_bytes": size.limit, "hosts": size.hosts, "sampled": SAMPLED, "conf": CONF,
+    }  # fmt: skip
+    print(save("large_tables", found, quick=given.quick, **about))
+
+
+if __name__ == "__main__":
+    main()

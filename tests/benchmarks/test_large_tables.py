@@ -1,0 +1,39 @@
+"""The benchmark of tables in buckets by place: its data, its truth and its table."""
+
+import numpy as np
+import pyarrow.parquet as pq
+import shapely
+from benchmarks.harness import seeded
+from benchmarks.suites.table_join import large_tables, shape_tables
+
+
+def test_parts_of_a_table_are_as_large_as_if_they_were_made_at_once():
+    whole = shapely.area(seeded.small_polygons(4000)).sum()
+    parts = [seeded.small_polygons(1000, total=4000, stream=k) for k in range(4)]
+    assert np.isclose(shapely.area(np.concatenate(parts)).sum(), whole, rtol=0.05)
+
+
+def test_the_truth_is_that_of_one_tree_over_all_parts(tmp_path, monkeypatch):
+    monkeypatch.setattr(large_tables, "CACHE", tmp_path)
+    monkeypatch.setattr(large_tables, "CHUNK", 300)
+    table = pq.read_table(large_tables.table(1000))
+    assert table["polygon"].to_pylist() == [*range(1000)]
+    shapes = shapely.from_wkb(table["shape"].to_numpy())
+    points = large_tables.points(5000).take(np.arange(0, 5000, large_tables.SAMPLED))
+    spots = shapely.points(points["x"].to_numpy(), points["y"].to_numpy())
+    pairs = shapely.STRtree(shapes).query(spots, predicate="within").T.tolist()
+    numbers = points["point"].to_pylist()
+    assert large_tables.truth(1000, 5000) == {(numbers[at], polygon) for at, polygon in pairs}
+
+
+def test_a_table_s_memory_is_that_of_the_fullest_host_in_either_query():
+    row = {
+        "case": "buckets", "rows": 10_000_000, "snapshot_bytes": 2.5e9, "rows_out": 1_000_123,
+        "first_memory": [700e6, 900e6], "again_memory": [800e6, 600e6], "first_s": 61.2,
+        "first_cpu_s_per_million": 90.0, "again_cpu_s_per_million": 9.04,
+    }  # fmt: skip
+    head, line = shape_tables.large_tables({"rows": [row], "limit_bytes": 1.5e9, "buckets": 64})
+    assert head[3] == "a host's memory, MB (limit 1,500)"
+    assert line == [
+        "10,000,000", "`rm.full(buckets=64)`", "2,500", "900", "61", "90.0", "9.0", "1,000,123",
+    ]  # fmt: skip

@@ -44,6 +44,7 @@ PAGES = {
     ROOT / "docs" / "peers.md": "img",
     ROOT / "docs" / "paper-a.md": "img",
     ROOT / "docs" / "paper-b.md": "img",
+    ROOT / "docs" / "plans.md": "img",
     ROOT / "docs" / "routing.md": "img",
     ROOT / "docs" / "settings.md": "img",
     ROOT / "docs" / "trips.md": "img",

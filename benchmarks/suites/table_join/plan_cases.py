@@ -25,10 +25,6 @@ PLANS = ("workers", "udf", "native")
 _HOME = CACHE / "plans"
 _PLACES = 1_000  # that are looked for by nearest
 _SLOT = np.timedelta64(5, "m")
-_OWN = ("taxi", "ts", "lon", "lat")  # the columns of T-Drive
-_NAMED = {
-    "keys": ("taxi",), "range": ("ts",), "within": ("lon", "lat"), "nearest": ("lon", "lat"),
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -63,12 +59,6 @@ def _widened(table: pa.Table, width: int) -> pa.Table:
                 column = pa.array(whole / 7)
         table = table.append_column(f"c{number:02d}", column)
     return table
-
-
-def staying(condition: str, width: int) -> tuple[int, int]:
-    """How many columns of events of this width the condition does not name: of numbers, texts."""
-    texts = sum(number % 4 == 2 for number in range(width - len(_OWN)))
-    return width - texts - len(_NAMED[condition]), texts
 
 
 def tables() -> dict[str, Path]:

@@ -11,7 +11,6 @@ from rivermouth.spark.engines.bucket_steps import buckets_step, in_buckets
 from rivermouth.spark.engines.functions import join_by_function
 from rivermouth.spark.engines.hotspots import Hotspots
 from rivermouth.spark.engines.native.join import native_join
-from rivermouth.spark.engines.plan_choice import chosen
 from rivermouth.spark.engines.table_steps import (
     MakeStep,
     external_step,
@@ -83,10 +82,9 @@ def join_table(
         uneven. The rows do not depend on it.
     plan
         "workers": whole events go to Python workers, every condition. "udf": only the columns of
-        the condition do (Spark 4.1 or newer), which costs less where events are wide. "native":
+        the condition do (Spark 4.1 or newer), and the JVM unfolds what comes back. "native":
         compiled to Spark SQL, for points in polygons, `dwithin` between points, `keys`, `between`
-        and `asof`; runs in real-time mode. None: native for ``rm.tables.frame``, else udf for
-        events that are wide enough, and workers for others.
+        and `asof`; runs in real-time mode. None: native for ``rm.tables.frame``, else workers.
 
     Returns
     -------
@@ -154,8 +152,6 @@ def _in_python(
     events: DataFrame, join: Join, make: MakeStep, routed: Partitioner, plan: Plan | None
 ) -> DataFrame:
     """The join by Python workers, which get whole events or the condition's columns."""
-    if plan is None and routed is None:
-        plan = chosen(events, join)
     if plan == "udf":
         versions.require(events.sparkSession, versions.ARROW_FUNCTIONS, where=WHERE)
         return join_by_function(events, join, make)

@@ -30,7 +30,7 @@ from benchmarks.harness.limited_hosts import used
 
 SAMPLED = 100  #: every so many points are compared with the truth
 CHUNK = 1_000_000  #: polygons that are made at a time
-WHOLE_UPTO = 1_000_000  #: rows up to which the table is joined without buckets, too
+WHOLE_UPTO = 100_000  #: rows up to which the table fits without buckets, and is joined so, too
 CONF = {"spark.executor.memory": "512m", "spark.sql.shuffle.partitions": "8"}
 _PROGRAM = "benchmarks.suites.table_join.large_tables_driver"
 _PAUSE_S = 0.2

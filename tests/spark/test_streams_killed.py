@@ -33,7 +33,8 @@ def read(side):
 
 joined = rm.join_interval(
     read("l"), read("r"), on={ON}, time="at", between={BETWEEN}, how=HOW,
-    columns=COLUMNS, lateness="5 seconds", buckets=4, grid=rm.grid(skew_path=f"{{folder}}/skew"),
+    columns=COLUMNS, lateness="5 seconds", buckets=4,
+    grid=rm.grid(skew_path=f"{{folder}}/skew") if DISTANCE else None,  # a full join takes none
 )
 query = (
     joined.select("l", *(COLUMNS or [])).writeStream.format("parquet")
@@ -97,8 +98,9 @@ def test_killed_again_and_again_each_row_comes_once(how, distance, folder):
     expected = [row for each in truth if (row := _ids(each)) not in (last, last[::-1], last[:1])]
     found = [_ids(row) for row in output(folder / "out")]
     assert len(found) > (100 if columns is None else 1000)
-    salted = SaltingStore(str(folder / "skew"), 4, where="test").schedule(FILES).changes
-    assert bool(salted) == (distance == 2)
+    if distance:
+        store = SaltingStore(str(folder / "skew"), 4, where="test")
+        assert store.schedule(FILES).changes  # some cells were salted
     assert sorted(found, key=str) == sorted(expected, key=str)
 
 

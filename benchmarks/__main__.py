@@ -19,6 +19,7 @@ SUITES = {
         "changes",
         "near_shapes",
         "plans",
+        "grids",
         "large_tables",
     ),
     "keys": ("equality", "ranges", "lookups", "ordered"),

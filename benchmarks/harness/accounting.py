@@ -14,9 +14,12 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Generic, TypeVar
+
+Sample = TypeVar("Sample")
 
 PROC = Path("/proc")
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
@@ -136,18 +139,31 @@ def memory(pid: int) -> dict[str, int]:
     }
 
 
-class PeakMemory:
-    """The most memory that a tree of processes holds meanwhile, by looks twice a second.
+def memories(pids: Iterable[int]) -> list[dict[str, int]]:
+    """The memory of each of these processes that has not ended meanwhile."""
+    found = []
+    for pid in pids:
+        try:
+            found.append(memory(pid))
+        except (OSError, KeyError):  # it has ended, or is just ending
+            continue
+    return found
 
-    `bytes` is the sum of their ``pss``; 0 where all was over before the first look.
-    """
 
-    def __init__(self, pid: int) -> None:
-        self._pid, self.bytes = pid, 0
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name=f"peak {pid}", daemon=True)
+def tree_memory(pid: int) -> int:
+    """Bytes that `pid` and its descendants hold together."""
+    return sum(each["pss"] for each in memories(process.pid for process in tree(pid)))
 
-    def __enter__(self) -> PeakMemory:
+
+class Sampler(Generic[Sample]):
+    """What `look` sees, every so many seconds, in a thread while a block runs."""
+
+    def __init__(self, look: Callable[[], Sample], *, pause: float = _PAUSE) -> None:
+        self._look, self._pause, self._done = look, pause, threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="sampler", daemon=True)
+        self.samples: list[Sample] = []
+
+    def __enter__(self) -> Sampler[Sample]:
         self._thread.start()
         return self
 
@@ -156,14 +172,8 @@ class PeakMemory:
         self._thread.join()
 
     def _watch(self) -> None:
-        while not self._done.wait(_PAUSE):
-            held = 0
-            for process in tree(self._pid):
-                try:
-                    held += memory(process.pid)["pss"]
-                except (OSError, KeyError):  # it has ended
-                    continue
-            self.bytes = max(self.bytes, held)
+        while not self._done.wait(self._pause):
+            self.samples.append(self._look())
 
 
 def _processes() -> Iterable[Process]:

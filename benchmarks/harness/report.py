@@ -277,6 +277,7 @@ TABLES: dict[str, tuple[str, Callable[[Document], Cells]]] = {
     "shapes_in_spark": ("shapes_in_spark", shapes_in_spark),
     "near_shapes": ("near_shapes", shape_tables.near_shapes),
     "large_tables": ("large_tables", shape_tables.large_tables),
+    "grids": ("grids", shape_tables.grids),
     "growth": ("growth", shape_tables.growth),
     "plans": ("plans", plan_tables.plans),
     "plan_floors": ("plans", plan_tables.floors),

@@ -18,7 +18,6 @@ import shutil
 import statistics
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -30,6 +29,7 @@ import pyarrow.parquet as pq
 import shapely
 
 from benchmarks.harness import accounting, streams
+from benchmarks.harness.accounting import Sampler
 from benchmarks.harness.experiment import CACHE, SEED, arguments, progress, save
 from benchmarks.suites.table_join.memory import worker_pids
 from benchmarks.suites.table_join.questions import Question, polygons
@@ -80,30 +80,9 @@ def linked(question: Question, points: int, scratch: Path) -> Path:
     return folder
 
 
-class Memory:
-    """The workers' memory together, looked at while a block runs."""
-
-    def __init__(self) -> None:
-        self._end, self._thread = threading.Event(), threading.Thread(target=self._look)
-        self.megabytes: list[float] = []
-
-    def __enter__(self) -> Memory:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._end.set()
-        self._thread.join()
-
-    def _look(self) -> None:
-        while not self._end.wait(MEMORY_S):
-            total = 0
-            for pid in worker_pids(os.getpid()):
-                try:
-                    total += accounting.memory(pid)["pss"]
-                except (OSError, KeyError):  # it has ended, or is just ending
-                    continue
-            self.megabytes.append(total / 1e6)
+def _workers_mb() -> float:
+    """What the workers hold together."""
+    return sum(each["pss"] for each in accounting.memories(worker_pids(os.getpid()))) / 1e6
 
 
 def run(frame: DataFrame, seconds: float, scratch: Path) -> dict[str, Any]:
@@ -120,7 +99,7 @@ def run(frame: DataFrame, seconds: float, scratch: Path) -> dict[str, Any]:
                 raise query.exception()  # type: ignore[misc]
             time.sleep(0.2)
         first = query.recentProgress[-1]["batchId"]
-        with Memory() as memory:
+        with Sampler(_workers_mb, pause=MEMORY_S) as memory:
             end, cpu = time.monotonic() + seconds, accounting.cpu_seconds(os.getpid())
             while time.monotonic() < end and query.isActive:
                 time.sleep(0.5)
@@ -131,7 +110,7 @@ def run(frame: DataFrame, seconds: float, scratch: Path) -> dict[str, Any]:
         query.stop()
     if query.exception() is not None:
         raise query.exception()  # type: ignore[misc]
-    return _row(batches, tables, memory.megabytes, cpu, next(iter(numbers.values())))
+    return _row(batches, tables, memory.samples, cpu, next(iter(numbers.values())))
 
 
 def _gather(

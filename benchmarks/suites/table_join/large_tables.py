@@ -1,16 +1,17 @@
 """Buckets by place: up to 10 M small polygons on hosts whose memory is below their snapshot's size.
 
-Two workers of the cluster lab (``tests/cluster``; Linux, root) join a million points, twice: the
-first query reads the table and writes the buckets, the second finds them there. The memory that
-programs of a host may take together is limited; what they took is the largest that was seen. The
-rows of every hundredth point are compared with those of shapely trees over the whole table.
+Two workers of the cluster lab (``tests/cluster``; Linux, root) join a million points, three times:
+the first query reads the table and writes the buckets, the second finds them there, and the third
+does with five times the points, so that the cost of a point is told from that of the buckets. The
+memory that programs of a host may take together is limited; what they took is the largest that was
+seen. The rows of every hundredth point are compared with those of shapely trees over the whole
+table.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -25,6 +26,7 @@ import shapely
 from tests.cluster.lab import ALL_WORKERS, SHARED, Driver, Lab, lab
 
 from benchmarks.harness import limited_hosts, seeded
+from benchmarks.harness.accounting import Sampler
 from benchmarks.harness.experiment import CACHE, SEED, save
 from benchmarks.harness.limited_hosts import used
 
@@ -34,6 +36,7 @@ WHOLE_UPTO = 100_000  #: rows up to which the table fits without buckets, and is
 CONF = {"spark.executor.memory": "512m", "spark.sql.shuffle.partitions": "8"}
 _PROGRAM = "benchmarks.suites.table_join.large_tables_driver"
 _PAUSE_S = 0.2
+TURNS = {"first": 1, "again": 1, "more": 5}  #: how many times the points each query joins
 
 
 @dataclass(frozen=True)
@@ -99,24 +102,26 @@ class Bench:
         self._lab, self._driver, self._workers, self._size = opened, driver, workers, size
 
     def measured(self, rows: int, buckets: int | None) -> dict[str, Any]:
-        """The first query on a table, and the second."""
+        """The first query on a table, the second, and one of more points."""
         name = f"{rows}-{buckets or 'whole'}"
         found: dict[str, Any] = {"case": "buckets" if buckets else "whole", "rows": rows}
-        for turn in ("first", "again"):
+        for turn, times in TURNS.items():
             before, began = used(self._lab, self._workers), time.monotonic()
-            with Memory(self._lab, self._workers) as memory:
+            with Sampler(self._memory, pause=_PAUSE_S) as memory:
                 self._driver.call(
                     f"{_PROGRAM}:join", table=f"{SHARED}/{rows}.parquet", buckets=buckets,
                     points=f"{SHARED}/points", snapshots=f"{SHARED}/snapshots-{name}",
-                    output=f"{SHARED}/out-{name}-{turn}",
+                    output=f"{SHARED}/out-{name}-{turn}", times=times,
                 )  # fmt: skip
             seconds = time.monotonic() - began
             cpu = float((used(self._lab, self._workers) - before)[:-1].sum())
             found |= {
                 f"{turn}_s": seconds,
-                f"{turn}_cpu_s_per_million": cpu / self._size.points * 1e6,
-                f"{turn}_memory": memory.largest,
+                f"{turn}_cpu_s": cpu,
+                f"{turn}_memory": [max(taken) for taken in zip(*memory.samples, strict=True)],
             }
+        further = (TURNS["more"] - TURNS["again"]) * self._size.points / 1e6
+        found["cpu_s_per_million"] = (found["more_cpu_s"] - found["again_cpu_s"]) / further
         rows_out = pq.read_table(self._lab.shared / f"out-{name}-again")
         found["rows_out"] = rows_out.num_rows
         sampled = rows_out.filter(pa.array(rows_out["point"].to_numpy() % SAMPLED == 0))
@@ -129,28 +134,8 @@ class Bench:
         )
         return found
 
-
-class Memory:
-    """Looks at what the programs of each host take, in a thread, while a block runs."""
-
-    def __init__(self, opened: Lab, workers: Sequence[str]) -> None:
-        self._hosts = [opened.host(name) for name in workers]
-        self.largest = [0] * len(self._hosts)
-        self._end = threading.Event()
-        self._thread = threading.Thread(target=self._look)
-
-    def __enter__(self) -> Memory:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._end.set()
-        self._thread.join()
-
-    def _look(self) -> None:
-        while not self._end.wait(_PAUSE_S):
-            taken = [host.memory() for host in self._hosts]
-            self.largest = [max(pair) for pair in zip(self.largest, taken, strict=True)]
+    def _memory(self) -> list[int]:
+        return [self._lab.host(name).memory() for name in self._workers]
 
 
 @contextmanager

@@ -10,16 +10,19 @@ if TYPE_CHECKING:
 
 def join(
     spark: SparkSession, *, table: str, points: str, buckets: int | None, snapshots: str,
-    output: str,
+    output: str, times: int,
 ) -> None:  # fmt: skip
-    """Join, and write which point is in which polygon."""
+    """Join so many times the points, and write which point is in which polygon."""
+    from pyspark.sql import functions as F  # noqa: N812  (as everybody writes it)
+
     import rivermouth as rm
 
+    turn = F.explode(F.sequence(F.lit(1), F.lit(times)))
     joined = rm.join_table(
-        spark.read.parquet(points),
+        spark.read.parquet(points).withColumn("turn", turn),
         rm.tables.parquet(table, geometry="shape"),
         on=rm.within(rm.point("x", "y"), "shape"),
         columns=["polygon"],
-        cache=rm.full(buckets=buckets, path=snapshots),
+        cache=rm.full(buckets=buckets, path=snapshots, refresh="1 day"),
     )
     joined.select("point", "polygon").write.parquet(output)

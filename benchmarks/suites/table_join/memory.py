@@ -7,11 +7,11 @@ and the form in which each worker reads the table and builds shapely's tree for 
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 from typing import Any
 
 from benchmarks.harness import accounting, session, streams
+from benchmarks.harness.accounting import Sampler
 from benchmarks.harness.experiment import SEED, arguments, progress, save
 from benchmarks.suites.table_join.questions import FILES, Question, headline, polygons
 
@@ -34,38 +34,6 @@ def _is_daemon(pid: int) -> bool:
         return False
 
 
-class Watch:
-    """Samples the workers' memory in a thread while a block runs; `heaviest` is what it saw."""
-
-    def __init__(self, root: int) -> None:
-        self._root, self._end = root, threading.Event()
-        self._thread = threading.Thread(target=self._look)
-        self.heaviest: Sample = []
-
-    def __enter__(self) -> Watch:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._end.set()
-        self._thread.join()
-
-    def _look(self) -> None:
-        while not self._end.wait(PAUSE_S):
-            sample = self._sample()
-            if _together(sample, "pss") > _together(self.heaviest, "pss"):
-                self.heaviest = sample
-
-    def _sample(self) -> Sample:
-        sample = []
-        for pid in worker_pids(self._root):
-            try:
-                sample.append(accounting.memory(pid))
-            except (OSError, KeyError):  # it has ended, or is just ending
-                continue
-        return sample
-
-
 def _together(sample: Sample, kind: str) -> int:
     return sum(worker[kind] for worker in sample)
 
@@ -78,13 +46,14 @@ def run(case: str, question: Question, points: int, **options: Any) -> dict[str,
     }  # fmt: skip
     with session.start(cores=2) as runner:
         runner.ask(**request)
-        with Watch(runner.pid) as watch:
+        with Sampler(lambda: accounting.memories(worker_pids(runner.pid)), pause=PAUSE_S) as held:
             found = runner.ask(**request)
+    heaviest = max(held.samples, key=lambda sample: _together(sample, "pss"))
     return {
         "case": case,
-        "workers": len(watch.heaviest),
+        "workers": len(heaviest),
         "table_rows": question.rows,
-        **{f"{kind}_mb": _together(watch.heaviest, kind) / 1e6 for kind in watch.heaviest[0]},
+        **{f"{kind}_mb": _together(heaviest, kind) / 1e6 for kind in heaviest[0]},
         "rows_out": found["rows_out"],
     }
 

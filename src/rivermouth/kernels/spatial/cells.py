@@ -40,7 +40,7 @@ PREDICATES = {
 }
 
 _POLYGON, _MULTIPOLYGON = 3, 6
-_MOST_CELLS = 1 << 22
+_FEWEST_CELLS, _FINE_CELLS, _MOST_CELLS = 1 << 12, 1 << 18, 1 << 22
 _MOST_ENTRIES = 24_000_000
 _GROWTH = 1e-9  # cells are grown by this share when edges are assigned: more than any rounding
 
@@ -161,7 +161,7 @@ def _grid(shapes: Shapes, ends: Floats, cells: int | None) -> Floats:
     high = np.maximum(ends[:, :2], ends[:, 2:]).max(axis=0)
     width, height = np.maximum(high - low, np.finfo(float).tiny * 1e16)
     boxes = shapely.bounds(shapes[~(shapely.is_missing(shapes) | shapely.is_empty(shapes))])
-    target = float(np.clip(4 * len(ends), 1 << 12, _MOST_CELLS)) if cells is None else cells**2
+    target = float(_wanted_cells(len(ends))) if cells is None else cells**2
     while True:
         across = max(1, round(np.sqrt(target * width / height)))
         along = max(1, round(np.sqrt(target * height / width)))
@@ -172,6 +172,16 @@ def _grid(shapes: Shapes, ends: Floats, cells: int | None) -> Floats:
             break
         target /= 2
     return np.array([*low, *step, across, along, *high])
+
+
+def _wanted_cells(edges: int) -> int:
+    """Four cells an edge while the grid fits a processor's cache, beyond that one.
+
+    Points are then found as fast (`benchmarks/suites/table_join/grids.py`), and an index of small
+    polygons is half as large.
+    """
+    wanted = max(min(4 * edges, _FINE_CELLS), edges)
+    return min(max(wanted, _FEWEST_CELLS), _MOST_CELLS)
 
 
 @numba.njit(cache=True)

@@ -68,6 +68,7 @@ check: env
 bench: env
 	for name in $(BENCHES); do $(BIN)/python -m benchmarks $$name || exit 1; done
 	$(BIN)/python -m benchmarks latency --table keys
+	$(BIN)/python -m benchmarks range_latency
 	for name in recall traffic; do $(BIN)/python -m benchmarks workloads $$name || exit 1; done
 	for name in routing_hosts workload_hosts large_tables; do $(BIN)/python -m benchmarks $$name || exit 1; done
 	for part in accuracy latency scale; do $(BIN)/python -m benchmarks paper_b $$part || exit 1; done

@@ -22,7 +22,7 @@ SUITES = {
         "grids",
         "large_tables",
     ),
-    "keys": ("equality", "ranges", "lookups", "ordered"),
+    "keys": ("equality", "ranges", "range_latency", "lookups", "ordered"),
     "cache": ("incremental", "cache"),
     "routing": ("routing", "routing_hosts"),
     "stream_join": ("stream_stream", "stream_latency"),

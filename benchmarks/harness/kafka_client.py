@@ -11,6 +11,7 @@ import itertools
 import json
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 from confluent_kafka import Consumer, Producer
@@ -85,13 +86,14 @@ def replay(bootstrap: str, topic: str, records: Path, factor: float) -> None:
 def consume(bootstrap: str, topic: str, out: Path, count: int, idle: float) -> None:
     """Note the arrival of each record until all numbers have come, or none for `idle` seconds.
 
-    Says so on standard output when the probe is there. Writes a JSON object a record to `out`:
+    A number has come when as many records have as the first says by its ``rows``, else one. Says
+    so on standard output when the probe is there. Writes a JSON object a record to `out`:
     ``number``, ``arrived``, and what the record's value says.
     """
     settings = {"bootstrap.servers": bootstrap, "group.id": f"{topic}-reader"}
     consumer = Consumer(settings | {"auto.offset.reset": "earliest", "enable.auto.commit": False})
     consumer.subscribe([topic])
-    missing, taken = set(range(count)), []
+    missing, came, taken = set(range(count)), Counter(), []
     last = now()
     while missing and now() - last < idle * 1e9:
         message = consumer.poll(0.1)
@@ -102,14 +104,14 @@ def consume(bootstrap: str, topic: str, out: Path, count: int, idle: float) -> N
         if number == PROBE:
             print("open", flush=True)
             continue
-        taken.append((number, last, message.value()))
-        missing.discard(number)
+        value = json.loads(message.value())
+        taken.append({"number": number, "arrived": last} | value)
+        came[number] += 1
+        if came[number] >= value.get("rows", 1):
+            missing.discard(number)
     consumer.close()
     with out.open("w") as file:
-        for number, arrived, value in taken:
-            file.write(
-                json.dumps({"number": number, "arrived": arrived} | json.loads(value)) + "\n"
-            )
+        file.writelines(json.dumps(record) + "\n" for record in taken)
 
 
 def main() -> None:

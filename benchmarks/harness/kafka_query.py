@@ -36,9 +36,9 @@ def joined(records: DataFrame, *, table: Path, plan: Literal["native", "workers"
     """Our join: a record's point with the ``district`` of a GeoJSON file that it lies within."""
     import rivermouth as rm
 
-    return _encoded(
+    return encoded(
         rm.join_table(
-            _decoded(records, "sent long, lon double, lat double"),
+            decoded(records, "sent long, lon double, lat double"),
             rm.tables.geojson(str(table)),
             on=rm.within(rm.point("lon", "lat"), "geometry"),
             how="left",
@@ -52,9 +52,9 @@ def named(records: DataFrame, *, table: Path, plan: Literal["native", "workers"]
     """Our join: a record's ``item`` with the ``name`` that a Parquet file has for it."""
     import rivermouth as rm
 
-    return _encoded(
+    return encoded(
         rm.join_table(
-            _decoded(records, "sent long, item long"),
+            decoded(records, "sent long, item long"),
             rm.tables.parquet(str(table)),
             on=rm.keys({"item": "id"}),
             how="left",
@@ -113,14 +113,16 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _decoded(records: DataFrame, fields: str) -> DataFrame:
+def decoded(records: DataFrame, fields: str) -> DataFrame:
+    """Records with the fields of their JSON value as columns, beside the key."""
     from pyspark.sql import functions as sf
 
     value = sf.from_json(sf.col("value").cast("string"), fields)
     return records.select("key", value.alias("value")).select("key", "value.*")
 
 
-def _encoded(rows: DataFrame) -> DataFrame:
+def encoded(rows: DataFrame) -> DataFrame:
+    """Rows as records for Kafka: the key, and all other columns as JSON."""
     from pyspark.sql import functions as sf
 
     names = [name for name in rows.columns if name != "key"]

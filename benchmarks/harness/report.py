@@ -298,6 +298,7 @@ TABLES: dict[str, tuple[str, Callable[[Document], Cells]]] = {
     "range_bars": ("ranges", bars.ranges),
     "range_growth": ("ranges", keyed.range_growth),
     "tables6to8": ("ranges", keyed.tables6to8),
+    "range_latency": ("range_latency", keyed.range_latency),
     "figure13": ("figure13", keyed.figure13),
     "table5": ("shares", keyed.table5),
     "recall": ("recall", keyed.workload),

@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import shapely
 from benchmarks.harness import seeded
-from benchmarks.suites.table_join import large_tables, shape_tables
+from benchmarks.suites.table_join import grids, large_tables, shape_tables
 
 
 def test_parts_of_a_table_are_as_large_as_if_they_were_made_at_once():
@@ -38,3 +38,22 @@ def test_a_table_s_memory_is_that_of_the_fullest_host_in_either_query():
     assert line == [
         "10,000,000", "`rm.full(buckets=64)`", "2,500", "900", "90", "13", "9.0", "1,000,123",
     ]  # fmt: skip
+
+
+def test_grids_are_compared_on_one_line_for_each_table():
+    rows = [
+        {"table": "zones", "case": case, "edges": 900, "ns_per_point": 120.4, "bytes": 2.34e6}
+        for case in ("4", "chosen")
+    ]
+    assert shape_tables.grids({"rows": rows}) == [
+        ["ns a point, MB of the index", "4 an edge", "chosen"],
+        ["zones, 900 edges", "120, 2.3", "120, 2.3"],
+    ]
+
+
+def test_every_grid_finds_the_pairs_of_the_one_that_is_chosen():
+    shapes = seeded.small_polygons(200)
+    x, y = seeded.places(2000, stream=3)
+    pairs = {grids.probed(index, x, y)()["pairs"] for index in grids.built(shapes).values()}
+    assert len(pairs) == 1
+    assert pairs != {0}

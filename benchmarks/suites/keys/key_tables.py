@@ -123,6 +123,19 @@ def tables6to8(result: Document) -> Cells:
     return lines
 
 
+def range_latency(result: Document) -> Cells:
+    """Median and 99th percentile of each way, beside the paper's latency."""
+    lines = [["Kafka to Kafka, 1,000 records/s, ms", *(LABELS[way] for way in WAYS), "no join"]]
+    for power in sorted({row["power"] for row in result["rows"]}):
+        rows = [only(result["rows"], case=case, power=power) for case in (*WAYS, "bare")]
+        paper = [f"{row['paper_ms']:.0f}" if row["paper_ms"] else "" for row in rows]
+        lines.append([f"2^{power} rows, the paper, 8 workers", *paper])
+        for name, key in (("median", "median_ms"), ("99th percentile", "p99_ms")):
+            figures = [f"{row[key]:.0f}" for row in rows]
+            lines.append([f"2^{power} rows, here, {name}", *figures])
+    return lines
+
+
 def incremental(result: Document) -> Cells:
     """Hits, CPU and wall time with a cache and without."""
     base = only(result["rows"], case="by_record")["rows_per_s"]

@@ -6,17 +6,20 @@ then they are `limited`.
 
 from __future__ import annotations
 
+import shutil
 import statistics
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import psycopg
 from tests.cluster import hosts
-from tests.cluster.lab import Lab
+from tests.cluster.lab import Driver, Lab
 
 WORKER_CORES, DRIVER_CORES = 0.25, 0.5
 FULL = 2.0  #: cores while a query starts and warms up
@@ -39,6 +42,25 @@ def unlimited(lab: Lab, workers: Sequence[str]) -> None:
 def limited(lab: Lab, workers: Sequence[str]) -> None:
     """Give each worker a quarter of a core, and the driver a half."""
     _limit(lab, workers, WORKER_CORES, DRIVER_CORES)
+
+
+@contextmanager
+def running(
+    lab: Lab, driver: Driver, workers: Sequence[str], program: str, folder: Path, /, **options: Any
+) -> Iterator[None]:
+    """A query that `program` starts, on hosts that are limited once it has warmed up.
+
+    `folder` holds what it reads and writes, and is removed in the end.
+    """
+    unlimited(lab, workers)
+    driver.call(f"{program}:start", **options)
+    limited(lab, workers)
+    try:
+        yield
+    finally:
+        unlimited(lab, workers)
+        driver.call("benchmarks.harness.hosts_query:stop")
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def used(lab: Lab, workers: Sequence[str]) -> npt.NDArray[np.float64]:

@@ -24,7 +24,7 @@ from tests.cluster.lab import ALL_WORKERS, SHARED, Driver, Lab, lab
 
 from benchmarks.harness import hosts_feed, limited_hosts
 from benchmarks.harness.experiment import SEED, save
-from benchmarks.harness.limited_hosts import limited, unlimited, used
+from benchmarks.harness.limited_hosts import unlimited, used
 from benchmarks.papers.workloads import WORKLOADS, Workload
 from benchmarks.suites.routing import hosts_measures
 
@@ -133,18 +133,12 @@ class Bench:
                 "tables": f"{SHARED}/tables/{workload.name}",
                 "snapshots": f"{SHARED}/snapshots/{name}",
             }
-        unlimited(self._lab, self._workers)
-        self._driver.call(
-            f"{_PROGRAM}:start", workload=workload.name, form=form, files=FILES,
-            folder=f"{SHARED}/runs/{name}", rows=sum(one.num_rows for one in warm), **where,
-        )  # fmt: skip
-        limited(self._lab, self._workers)
-        try:
+        with limited_hosts.running(
+            self._lab, self._driver, self._workers, _PROGRAM, folder,
+            workload=workload.name, form=form, folder=f"{SHARED}/runs/{name}", files=FILES,
+            rows=sum(one.num_rows for one in warm), where=where,
+        ):  # fmt: skip
             yield folder / "in"
-        finally:
-            unlimited(self._lab, self._workers)
-            self._driver.call(f"{_QUERY}:stop")
-            shutil.rmtree(folder, ignore_errors=True)
 
     def _joined(self, rows: int) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = self._driver.call(f"{_QUERY}:progress", rows=rows)

@@ -26,9 +26,12 @@ def start(
     folder: str,
     files: int,
     rows: int,
-    **where: Any,
+    where: dict[str, Any],
 ) -> None:
-    """Start a workload on ``folder/in/*`` and wait until so many rows went in."""
+    """Start a workload on ``folder/in/*`` and wait until so many rows went in.
+
+    `where` are the tables.
+    """
     events = hosts_query.read(spark, folder, schema=SCHEMAS[workload], files=files)
     joined = _ours(workload, events, **where) if form == "ours" else _plain(workload, events, where)
     hosts_query.run(_told(workload, joined), folder=folder, rows=rows, every=1)

@@ -37,7 +37,7 @@ from benchmarks.harness.limited_hosts import (
     WORKER_CORES,
     account_for,
     far_postgres,
-    limited,
+    running,
     unlimited,
     used,
     why_not,
@@ -155,19 +155,12 @@ class Bench:
             "partitions": run.partitions, "cycle": size.batch, "bound": run.bound,
             "path": f"{SHARED}/runs/{run.name}/routing",
         }  # fmt: skip
-        unlimited(self._lab, size.workers)
         rows = size.batch * (len(list(warm.iterdir())) // size.files)
-        self._driver.call(
-            f"{_PROGRAM}:start", folder=f"{SHARED}/runs/{run.name}", files=size.files,
-            options=options, rows=rows,
-        )  # fmt: skip
-        limited(self._lab, size.workers)
-        try:
+        with running(
+            self._lab, self._driver, size.workers, _PROGRAM, folder,
+            folder=f"{SHARED}/runs/{run.name}", files=size.files, options=options, rows=rows,
+        ):  # fmt: skip
             yield folder / "in"
-        finally:
-            unlimited(self._lab, size.workers)
-            self._driver.call(f"{_QUERY}:stop")
-            shutil.rmtree(folder, ignore_errors=True)
 
     def publish(self, files: Path, folder: Path) -> None:
         """Let a query find these files, all at once."""

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.spark
 WRONG = {
     "disjoint": (
         {"on": rm.disjoint("g", "g")},
-        r"two streams cannot be joined by shapes that do not intersect; disjoint\('g', 'g'\)",
+        r'two streams cannot be joined by shapes that do not intersect; rm.disjoint\("g", "g"\)',
     ),
     "relate": ({"on": rm.relate("g", "g", "FF*FF****")}, "shapes that do not intersect"),
     "asof": ({"on": rm.asof("at", "at")}, "rm.between and rm.asof look up a table"),

@@ -71,23 +71,30 @@ FAST = settings(max_examples=examples(30), deadline=None, suppress_health_check=
 
 
 class Run:
-    """An exact aggregation in this process: what the query and its corrector do, step by step."""
+    """An exact aggregation in this process: what the query and its corrector do, step by step.
 
-    def __init__(self, folder, summary, slack, table):
+    Each of the `keys` has a bucket of its own; without any there is one.
+    """
+
+    def __init__(self, folder, summary, slack, table, keys=()):
         types = {name: table.schema.field(name).type for name in table.column_names}
         wanted = {name: types[name] for name in summary.columns}
         self.store, self.types, self.slack = Store(Location.of(folder)), types, slack
         self.plan, self.live = AggPlan(summary, wanted), AggPlan(summary, wanted, _stats(slack))
         self.schema = self.live.schema(pa.struct(list(types.items())), partials=True)
-        self.state, self.slots = {}, Slots.of(self.plan.grid)
+        self.state, self.slots = {bucket: {} for bucket in keys or [...]}, Slots.of(self.plan.grid)
 
     def batch(self, number, table, *, commit=True):
         """One micro-batch; the state is Spark's, which is written even where nothing else is."""
-        before = dict(self.state)
+        before = {bucket: dict(state) for bucket, state in self.state.items()}
         newest = int(self.plan.times(table).max()) if table.num_rows else None
-        processor = AggregateProcessor(self.live, self.slack, self.schema)
-        arrivals = Arrivals(((table,) if table.num_rows else (),), (newest,), number)
-        rows = list(processor.process(self.state, arrivals, {}))
+        rows = []
+        for bucket, state in self.state.items():
+            mine = table if bucket is ... else _of_key(table, bucket)
+            processor = AggregateProcessor(self.live, self.slack, self.schema)
+            arrivals = Arrivals(((mine,) if mine.num_rows else (),), (newest,), number)
+            rows += processor.process(state, arrivals, {})
+        self.emitted = sum(pc.sum(pc.equal(some["kind"], ROW)).as_py() or 0 for some in rows)
         path = self.store.path
         log = tasks.log_writer(path, self.plan, self.types)(_batches(rows))
         backup = tasks.backup_writer(path, self.plan, self.types)(table.to_batches())
@@ -176,6 +183,10 @@ class NoJobs:
         return pa.Table.from_batches(self.made, self.made[0].schema if self.made else SLOT)
 
 
+def _of_key(table, key):
+    return table.filter(pc.equal(table["key"], key) if key else pc.is_null(table["key"]))
+
+
 def _stats(slack):
     return isinstance(slack, Quality)
 
@@ -247,15 +258,25 @@ def test_a_correction_covers_the_late_records_and_no_open_window(rows, ends, win
     st.sampled_from(WINDOWS),
     st.lists(st.sampled_from(["correct", "compact", "killed", "again", "nothing"]), max_size=12),
     st.sampled_from([1, 17 * MINUTE, 60 * MINUTE]),
+    st.sampled_from([rm.fixed("0 seconds"), rm.max_delay()]),
+    st.sampled_from([(), ("a", "b", None)]),
 )
-def test_what_a_retention_keeps_is_exact_and_only_older_records_go(rows, ends, window, steps, kept):
-    """Windows that begin in slots that are kept equal recomputation by all but expired records."""
+def test_what_a_retention_keeps_is_exact_and_only_older_records_go(
+    rows, ends, window, steps, kept, slack, keys
+):
+    """Windows that begin in slots that are kept equal recomputation by all but expired records.
+
+    By `max_delay` buckets wait for different times: one may close windows that another has open.
+    """
     table, summary = table_of(rows), everything(window, ("key",))
     steps = iter(steps)
     with tempfile.TemporaryDirectory() as folder:
-        run = Run(folder, summary, rm.fixed("0 seconds"), table)
+        run = Run(folder, summary, slack, table, keys)
         for number, batch in enumerate(cut(table, ends)):
             before = run.batch(number, batch)
+            made = run.store.snapshot().batches[-1].pieces
+            closing = sum(each.rows for each in made if each.kind == ROW)
+            assert closing == run.emitted, "a window that closes now is not forgotten yet"
             run.disturb(itertools.islice(steps, 2), number, batch, before, retention=kept)
         run.correct(final=True)
         run.compact(retention=kept)
@@ -346,6 +367,22 @@ def test_a_retention_bounds_the_files_and_keeps_expired_records(run, monkeypatch
         "26", "27", "28", "29", "none",
     ]  # fmt: skip
     assert min(key[-1] for key in run.newest()) == 26 * slot * 1_000_000
+
+
+def test_a_bucket_that_waits_longer_than_others_holds_the_retention_back(tmp_path):
+    """By `max_delay` the bucket of "b" waits for 100 minutes, that of "a" for nothing."""
+
+    def at(**minutes):
+        return table_of([(minute * MINUTE, key, 1.0, 1, 1, "x") for key, minute in minutes.items()])
+
+    summary = rm.summary(by="key", time="at", window=rm.tumbling("4 minutes"), n=rm.count())
+    run = Run(tmp_path, summary, rm.max_delay(), at(a=0), keys=("a", "b"))
+    steps = [{"a": 100}, {"b": 0}, {"a": 200}, {"a": 204}, {"b": 120}, {"a": 260}]
+    for number, minutes in enumerate(steps):
+        run.compact(retention=17 * MINUTE)
+        run.batch(number, at(**minutes))
+    windows = {(key, start // MINUTE) for key, start in run.newest()}
+    assert windows == {("a", 100), ("b", 120), ("a", 200), ("a", 204)}
 
 
 def test_a_time_of_1970_or_of_long_ago_is_one_slot_more(run):

@@ -22,6 +22,7 @@ from rivermouth.spec.slack import Quality, Slack
 
 #: the values of the column ``kind``
 ROW, LATE, FUTURE, REJECTED, PARTIALS = "row", "late", "future", "rejected", "partials"
+CLOSED = "closed"  # no result: the last window that this bucket has closed
 
 
 class AggregateProcessor:
@@ -36,7 +37,8 @@ class AggregateProcessor:
     schema
         The result's columns; with a column ``record`` late and rejected records are rows, too, and
         records come to the bucket (`AggregateRouter`). Otherwise partials do (`PartialsRouter`).
-        With a column `PARTIALS` of bytes there are rows of the records' partials, for a store.
+        With a column `PARTIALS` of bytes there are rows of the records' partials, for a store, and
+        one of the kind `CLOSED`.
     idle_timeout
         Microseconds of wall clock without a record after which all windows close; None: never.
     """
@@ -86,6 +88,9 @@ class AggregateProcessor:
         if progress.newest is not None:
             self._settle(state, progress.newest)
             yield from self._close(state, progress.newest, arrivals)
+            if self._slots is not None:
+                start = self._plan.grid.starts(progress.closed)
+                yield self._table({names.KIND: [CLOSED], names.START: pa.array([start])})
             state.drop_settled()
             slack = state.controller.k_us
             self._gauges |= {"watermark": progress.newest - slack, "slack": slack / 1e6}

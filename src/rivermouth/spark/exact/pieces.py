@@ -66,7 +66,8 @@ class Piece:
     Parameters
     ----------
     kind
-        "row", "late", "future", "rejected", "partials", "expired", or "record": the backup.
+        "row", "late", "future", "rejected", "partials", "expired", "closed" (no rows of its own:
+        the slot up to which a task's buckets have closed windows), or "record": the backup.
     slot
         The slot of its times; None where they are unknown.
     rows, size

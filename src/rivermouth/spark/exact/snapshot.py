@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from rivermouth.kernels.aggregation.processor import LATE, PARTIALS, ROW
+from rivermouth.kernels.aggregation.processor import CLOSED, LATE, PARTIALS, ROW
 from rivermouth.kernels.aggregation.slots import Slots
 from rivermouth.spark.exact.pieces import EXPIRED, Commit, Piece, by_slot
 
@@ -77,8 +77,9 @@ class Snapshot:
 
     @property
     def pieces(self) -> list[Piece]:
-        """All that was not compacted."""
-        return [piece for one in (*self.batches, *self.corrections) for piece in one.pieces]
+        """All that was not compacted, and is to be."""
+        commits = (*self.batches, *self.corrections)
+        return [piece for one in commits for piece in one.pieces if piece.kind != CLOSED]
 
     def since(self, micros: int | None) -> list[Piece]:
         """The pieces of batches later than this time, which were not compacted."""
@@ -108,18 +109,18 @@ class Snapshot:
     def first_kept(self, slots: Slots, retention: int | None) -> int | None:
         """The first slot that is kept for a retention, in microseconds of event time; None: all.
 
-        It counts from the newest window that the stream has closed. A record that is no older has
-        all of its windows in slots that are kept: they may begin a slot before it.
+        It counts from the last window that all buckets have closed, as each tells in every batch:
+        one that waits longer than others may have older windows open. A record that is no older
+        has all of its windows in slots that are kept: they may begin a slot before it.
         """
-        closed = [
-            each.slot
-            for batch in self.batches
-            for each in batch.pieces
-            if each.kind == ROW and each.slot is not None
-        ]
-        if retention is None or not closed:
+        told = (
+            [each.slot for each in batch.pieces if each.kind == CLOSED and each.slot is not None]
+            for batch in reversed(self.batches)
+        )
+        closed = next(filter(None, told), None)
+        if retention is None or closed is None:
             return self.head.first
-        first = max(closed) + -retention // slots.length - 1
+        first = min(closed) + -retention // slots.length - 1
         return first if self.head.first is None else max(first, self.head.first)
 
     def with_pieces(self, numbers: Iterable[int]) -> dict[int | None, list[Piece]]:

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from rivermouth.kernels.aggregation.differences import differences, late_windows, micros
 from rivermouth.kernels.aggregation.plan import AggPlan
-from rivermouth.kernels.aggregation.processor import LATE, PARTIALS, ROW
+from rivermouth.kernels.aggregation.processor import CLOSED, LATE, PARTIALS, ROW
 from rivermouth.kernels.aggregation.slots import Slots, by_slot, partials_by_slot
 from rivermouth.kernels.state.bucketing import decode
 from rivermouth.spark.exact.pieces import BACKUP, EMITTED, WRITTEN, Files, Piece, unpacked
@@ -103,6 +103,9 @@ class _Gathered:
             some = rows.filter(pc.equal(kinds, kind))
             if kind == ROW:
                 self.add_results(some.select(results.names).cast(results))
+            elif kind == CLOSED:
+                slowest = micros(some.column(START)).min()
+                self._add(CLOSED, int(self._slots.of_time(slowest)), some.select([START])[:1])
             elif kind == PARTIALS:
                 for message in some.column(ENCODED):
                     part, about = decode(message.as_buffer())

@@ -274,11 +274,11 @@ def exact(
         not exist and upserted by key; or a function of a frame of changes (see ``changelog``),
         which may get the newest changes again after a restart.
     retention
-        How far the store reaches back in event time, from the newest window that has closed;
-        None: for ever. Records, results and late records of earlier windows are deleted, at some
-        later compaction: results that are to stay belong into a `sink`. A record that arrives for
-        such a window is kept as ``expired`` (see ``rejected``), and corrects nothing. No shorter
-        than `max_future`, and not for sessions or with `history`.
+        How far the store reaches back in event time, from the last window that all buckets have
+        closed; None: for ever. Records, results and late records of earlier windows are deleted,
+        at some later compaction: results that are to stay belong into a `sink`. A record that
+        arrives for such a window is kept as ``expired`` (see ``rejected``), and corrects nothing.
+        No shorter than `max_future`, and not for sessions or with `history`.
     max_future, idle_timeout, buckets
         As in `aggregate`.
 

@@ -327,6 +327,7 @@ TABLES: dict[str, tuple[str, Callable[[Document], Cells]]] = {
     "fence_state": ("fence_state", fence_tables.state),
     "spatialbench": ("spatialbench", spatialbench_tables.table),
     "nexmark": ("nexmark", nexmark_tables.table),
+    "soak_halves": ("soak", soak_tables.halves),
     "soak": ("soak", soak_tables.table),
     "settings_changelog": ("settings", setting_tables.changelog),
     "settings_partitions": ("settings", setting_tables.partitions),

@@ -37,6 +37,9 @@ def test_what_grows_is_shown_to_grow():
     head, trips, exact = soak_tables.table({"rows": rows})
     assert exact[head.index("files")] == "130 +124 %"
     assert trips[head.index("files")] == "100 +0 %"
+    _, trips, exact = soak_tables.halves({"rows": rows})
+    assert exact[head.index("files")] == "199 +50 %", "the most of each half, not of a tenth"
+    assert trips[head.index("files")] == "100 +0 %"
     figure = soak_tables.picture({"rows": rows})
     (files,) = (axes for axes in figure.axes if axes.get_title(loc="left") == "files")
     assert files.get_ylim()[1] > 2.2, "the axis ends above its lines"

@@ -46,8 +46,9 @@ def run(case: str, batches: int, folder: Path) -> dict[str, Any]:
         frame = soak_cases.CASES[case](events, others, folder)
         writer = frame.writeStream.format("noop")
         query = writer.option("checkpointLocation", str(folder / "store")).start()
-    looks, done = _watch(query, batches, folder / "store")
-    found: dict[str, Any] = {"looks": looks, **_batches(done)}
+    looks, told = _watch(query, batches, folder / "store")
+    found: dict[str, Any] = {"looks": looks}
+    found |= {name: [batch[name] for batch in told] for name in told[0]}
     if running is None:
         query.stop()
     else:
@@ -62,19 +63,20 @@ def run(case: str, batches: int, folder: Path) -> dict[str, Any]:
 
 def _watch(
     query: StreamingQuery, batches: int, folder: Path
-) -> tuple[list[dict[str, float]], list[Any]]:
+) -> tuple[list[dict[str, float]], list[dict[str, float]]]:
     """Look at the processes and the files until there were so many micro-batches.
 
     Gives the looks, and what Spark told of each micro-batch, of which it keeps the newest only.
+    Not all that it told: this process is looked at, too.
     """
     looks: list[dict[str, float]] = []
-    told: dict[int, Any] = {}
+    told: dict[int, dict[str, float]] = {}
     began = time.monotonic()
     while (done := max(told, default=-1) + 1) < batches:
         time.sleep(2)  # in which Spark keeps all that it tells
         if not query.isActive:
             raise RuntimeError(str(query.exception()))
-        told |= {each.batchId: each for each in query.recentProgress if each.numInputRows}
+        told |= {each.batchId: _batch(each) for each in query.recentProgress if each.numInputRows}
         if done >= batches * (len(looks) + 1) // LOOKS:
             collect = len(looks) % COLLECTED == 0
             looks.append(
@@ -123,14 +125,13 @@ def _live_heap(pid: int) -> float:
     return sum(float(used[name]) for name in ("S0U", "S1U", "EU", "OU")) * 1024 / 1e6
 
 
-def _batches(found: list[Any]) -> dict[str, list[float]]:
-    """What Spark told of each micro-batch."""
-    states = [batch.stateOperators for batch in found]
+def _batch(told: Any) -> dict[str, float]:
+    """What is kept of what Spark told of a micro-batch."""
     return {
-        "batch_ms": [batch.durationMs["triggerExecution"] for batch in found],
-        "state_rows": [sum(each.numRowsTotal for each in of) for of in states],
-        "state_mb": [sum(each.memoryUsedBytes for each in of) / 1e6 for of in states],
-        "rows_out": [max(batch.sink.numOutputRows, 0) for batch in found],
+        "batch_ms": told.durationMs["triggerExecution"],
+        "state_rows": sum(each.numRowsTotal for each in told.stateOperators),
+        "state_mb": sum(each.memoryUsedBytes for each in told.stateOperators) / 1e6,
+        "rows_out": max(told.sink.numOutputRows, 0),
     }
 
 

@@ -38,9 +38,12 @@ PAPER = {
 
 
 def looked_up(records: DataFrame, *, case: str, **options: Any) -> DataFrame:
-    """A case of `key_cases` over records of roads and times."""
-    events = decoded(records, "sent long, rows int, road long, at long")
-    return encoded(CASES[case](events, **options))
+    """A case of `key_cases` over records of roads and times.
+
+    What a record meets becomes the ``rows`` that the consumer waits for; without a join it is one.
+    """
+    events = decoded(records, "sent long, meets int, road long, at long")
+    return encoded(CASES[case](events, **options).withColumnRenamed("meets", "rows"))
 
 
 def sample(power: int, url: str, count: int) -> Sample:
@@ -60,7 +63,7 @@ def sample(power: int, url: str, count: int) -> Sample:
     return Sample(
         path,
         [
-            {"rows": int(high[row] - low[row]), "road": int(road[row]), "at": int(at[row])}
+            {"meets": int(high[row] - low[row]), "road": int(road[row]), "at": int(at[row])}
             for row in met
         ],
         "delay",

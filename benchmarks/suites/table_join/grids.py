@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
-import shapely
 
 from benchmarks.harness import seeded, tdrive
 from benchmarks.harness.experiment import SEED, arguments, data, interleave, progress, save
@@ -73,7 +72,7 @@ def main() -> None:
             step(name)
             found = built(shapes)
             cases = {case: probed(index, x, y) for case, index in found.items()}
-            edges = int(shapely.get_num_coordinates(shapes).sum())
+            edges = len(cells.edges_of(shapes)[0])
             for row in interleave(cases, runs=given.runs or (1 if given.quick else RUNS)):
                 index = found[row["case"]]
                 size = sum(array.nbytes for array in vars(index).values())

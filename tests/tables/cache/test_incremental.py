@@ -247,13 +247,14 @@ def test_the_bound_in_bytes_is_kept():
 
 def test_while_one_batch_is_fetched_the_one_before_is_finished():
     source = table_of(*range(100))
-    source.weather.delay = 0.2
     cache = cache_for(source, rm.keys("k"), LEFT, rows=100)
     batches = [pa.record_batch({"k": pa.array([n, n + 1])}) for n in range(0, 10, 2)]
-    began = time.perf_counter()
-    for _ in cache.each(batches, columns_of):
-        time.sleep(0.2)  # whoever takes the rows is busy with them
-    assert time.perf_counter() - began < 5 * 0.4 - 0.5
+    deadline = time.monotonic() + 30
+    for number, _ in enumerate(cache.each(batches, columns_of)):
+        # whoever takes the rows is busy with them until the store is asked for the next
+        while len(source.weather.asked) < min(number + 2, len(batches)):
+            assert time.monotonic() < deadline, "the next batch is not fetched meanwhile"
+            time.sleep(0.01)
     assert source.weather.most_at_work == 1
 
 

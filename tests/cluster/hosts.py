@@ -177,11 +177,17 @@ class Host:
             for target, source in self.network.binds.items()
             if Path(target) not in hide
         ]
+        bound = [target for _, target in [*covered, *given]]
         return Layout(
             name=self.name, address=f"{self.address}/24", hosts=str(self.network.hosts_file),
             private=private, binds=[*covered, *given], stage=str(stage),
-            hidden=[str(path) for path in hide if not _is_below(str(path), private)],
+            hidden=[path for path in map(str, hide) if self._is_seen(path, private, bound)],
         )  # fmt: skip
+
+    @staticmethod
+    def _is_seen(path: str, private: Sequence[str], bound: Sequence[str]) -> bool:
+        """Whether a host sees a folder unless it is hidden: one below a private one, if bound."""
+        return not _is_below(path, private) or _is_below(path, bound)
 
     def entering(self) -> list[str]:
         """What a command begins with to run on this host; it ends if its starter does."""

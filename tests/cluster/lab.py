@@ -25,7 +25,7 @@ import pyspark
 from benchmarks.harness import kafka
 from tests.cluster.hosts import ROOT, Host, Network, Site, network, wait_for
 from tests.support.hdfs import client_environment, hdfs
-from tests.support.servers import Place, Server, postgres_server
+from tests.support.servers import Place, Server, mariadb_server, postgres_server
 
 from rivermouth.spark.runtime.java import find_java, launch_home
 from rivermouth.spark.runtime.session import ROCKSDB
@@ -42,7 +42,7 @@ PERSISTED = "/tmp/rivermouth-persisted"
 
 _SPARK, _JAVA, _LAUNCHER = "/opt/spark", "/opt/java", "/opt/java-launcher"
 _LIBHDFS = "/opt/hadoop/lib/native"  # empty until there is an HDFS
-_NAMES = ("master", *ALL_WORKERS, "driver", "client", "postgres", "kafka", "s3", "hdfs")
+_NAMES = ("master", *ALL_WORKERS, "driver", "client", "postgres", "mariadb", "kafka", "s3", "hdfs")
 #: JVMs that start soon and stay small: two cores are many hosts here
 _SMALL = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 _DAEMON = {"SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": _SMALL}
@@ -90,6 +90,11 @@ class Lab:
     def postgres(self) -> Server:
         """A PostgreSQL with PostGIS."""
         return self._stack.enter_context(postgres_server(self._place("postgres")))
+
+    @cached_property
+    def mariadb(self) -> Server:
+        """A MariaDB."""
+        return self._stack.enter_context(mariadb_server(self._place("mariadb")))
 
     @cached_property
     def kafka(self) -> str:

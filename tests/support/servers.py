@@ -187,10 +187,10 @@ def postgres_server(place: Place = LOOPBACK) -> Iterator[Server]:
 
 
 @contextlib.contextmanager
-def mariadb_server() -> Iterator[Server]:
-    """The same MariaDB, to be stopped and started."""
+def mariadb_server(place: Place = LOOPBACK) -> Iterator[Server]:
+    """The same MariaDB, to be stopped and started, and on another host if asked for."""
     install, server = _program("mariadb", "mariadb-install-db"), _program("mariadb", "mariadbd")
-    with _folder(owner="mysql") as folder:
+    with _folder(owner="mysql", within=place.folder) as folder:
         _run(
             install,
             *("--no-defaults", f"--datadir={folder / 'data'}", f"--tmpdir={folder}"),
@@ -198,25 +198,29 @@ def mariadb_server() -> Iterator[Server]:
             "--auth-root-authentication-method=normal",
             user="mysql",
         )
+        # the network of the hosts, as PostgreSQL's samenet
+        users = place.address if place == LOOPBACK else f"{place.address.rpartition('.')[0]}.%"
         start = folder / "start.sql"
         start.write_text(
             "CREATE DATABASE IF NOT EXISTS test CHARACTER SET utf8mb4;"
-            f"CREATE USER IF NOT EXISTS rivermouth@'127.0.0.1' IDENTIFIED BY '{PASSWORD}';"
-            "GRANT ALL ON test.* TO rivermouth@'127.0.0.1';".replace(";", ";\n")
+            f"CREATE USER IF NOT EXISTS rivermouth@'{users}' IDENTIFIED BY '{PASSWORD}';"
+            f"GRANT ALL ON test.* TO rivermouth@'{users}';".replace(";", ";\n")
         )
         start.chmod(0o644)
-        port = _free_port()
+        port = _free_port() if place == LOOPBACK else 3306
         command = [server, "--no-defaults", f"--datadir={folder / 'data'}", f"--port={port}"]
-        command += ["--bind-address=127.0.0.1", f"--socket={folder / 'socket'}"]
+        command += [f"--bind-address={place.address}", f"--socket={folder / 'socket'}"]
         command += [f"--init-file={start}", f"--pid-file={folder / 'pid'}", f"--tmpdir={folder}"]
         command += ["--skip-name-resolve", "--innodb-flush-log-at-trx-commit=0"]
+        command += ["--innodb-buffer-pool-size=1G"]  # taken as it is needed
         made = Server(
             command,
             user="mysql",
             log=folder / "log",
             stop=signal.SIGTERM,
-            url=f"mysql://rivermouth:{_escaped(PASSWORD)}@127.0.0.1:{port}/test",
-            ready=lambda: _meet_mariadb(port),
+            url=f"mysql://rivermouth:{_escaped(PASSWORD)}@{place.address}:{port}/test",
+            ready=lambda: _meet_mariadb(place.address, port),
+            place=place,
         )
         with _running(made) as started:
             yield started
@@ -291,12 +295,12 @@ def _make_postgis(url: str) -> bool:
     return True
 
 
-def _meet_mariadb(port: int) -> bool:
+def _meet_mariadb(address: str, port: int) -> bool:
     import pymysql
 
     try:
         pymysql.connect(
-            host="127.0.0.1", port=port, user="rivermouth", password=PASSWORD, database="test"
+            host=address, port=port, user="rivermouth", password=PASSWORD, database="test"
         ).close()
     except pymysql.err.OperationalError:
         return False

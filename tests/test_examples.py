@@ -49,15 +49,23 @@ def test_turns_have_their_delay_stopping_time_and_queue(spark, tmp_path):
     traffic.make(tmp_path, 30)
     sources, known = tables(tmp_path, traffic.TABLES)
     reports = traffic.reports_of(30, 400).to_pandas()
-    lost = reports.merge(known["roads"], on="road").merge(known["turns"], on="turn")
+    lost = reports
+    for name, columns in traffic.TABLES.items():
+        lost = lost.merge(known[name], on=list(columns))
+    assert len(lost) == len(reports)
     delay = lost.took_s - lost.length_m * 3.6 / lost.free_kmh
     lost = lost.assign(delay_s=delay.clip(0), stopped_s=(delay - lost.lost_s).clip(0))
+    lost["reds"] = lost.stopped_s / lost.red_s
+    lost["slower_s"] = lost.took_s - lost.usual_s - lost.usual_wait_s
     lost["queue_m"] = lost.stopped_s / lost.lanes / 300 * 7.5
     grouped = lost.groupby([lost.left_at.dt.floor("300s").rename("slice"), "turn"])
     expected = grouped.agg(
+        district=("district", "first"),
         vehicles=("turn", "size"),
         delay_s=("delay_s", "mean"),
         stopped_s=("stopped_s", "mean"),
+        reds=("reds", "mean"),
+        slower_s=("slower_s", "mean"),
         queue_m=("queue_m", "sum"),
     )
     found = traffic.by_turn(traffic.delayed(spark.createDataFrame(reports), sources)).toPandas()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import time
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -19,9 +20,17 @@ _LONG_AGO = 10**15  # microseconds since 1970: an arrival before is none
 _running: list[StreamingQuery] = []
 
 
-def read(spark: SparkSession, folder: str, *, schema: str, files: int) -> DataFrame:
-    """The files of ``folder/in/*`` as a stream, up to so many in a micro-batch."""
-    source = spark.readStream.schema(schema).option("maxFilesPerTrigger", files)
+def read(
+    spark: SparkSession, folder: str, *, schema: str, files: int, at_least: int = 0
+) -> DataFrame:
+    """The files of ``folder/in/*`` as a stream: up to the bytes of so many, or `at_least` so many.
+
+    The files are those of ``folder/in/warm``, which are there. What arrives later in smaller files
+    is taken as it comes: a limit of files would let records wait for the micro-batch after next.
+    """
+    each = next(Path(folder, "in", "warm").glob("*.parquet")).stat().st_size
+    limit = max(each * files + each // 2, at_least)
+    source = spark.readStream.schema(schema).option("maxBytesPerTrigger", limit)
     return source.parquet(f"{folder}/in/*")
 
 

@@ -18,13 +18,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import psycopg
+import pymysql
 from tests.cluster import hosts
 from tests.cluster.lab import Driver, Lab
+
+from benchmarks.harness.stores import Ask, asking
 
 WORKER_CORES, DRIVER_CORES = 0.25, 0.5
 FULL = 2.0  #: cores while a query starts and warms up
 DELAY_MS = 1.0  #: each way to a store that is far
-_PROXY = 5433
+_PORTS = {"postgres": (5432, 5433), "mariadb": (3306, 3307)}  # a store's own, and its proxy's
 
 
 def why_not() -> str | None:
@@ -73,16 +76,17 @@ def account_for(lab: Lab, name: str) -> None:
     lab.host(name).limit(cores=FULL)
 
 
-def far_postgres(lab: Lab) -> tuple[str, float]:
-    """The lab's PostgreSQL `DELAY_MS` away each way, by a proxy on its host: URL and round trip.
+def far(lab: Lab, store: str) -> tuple[str, float]:
+    """The lab's ``postgres`` or ``mariadb`` `DELAY_MS` away each way, by a proxy on its host.
 
-    The round trip is that of an empty statement from outside of the hosts, in ms.
+    Gives its URL and the time of an empty statement from outside of the hosts, in ms.
     """
-    address, near = lab.host("postgres").address, lab.postgres.url
-    addresses = ["--listen", f"{address}:{_PROXY}", "--target", f"{address}:5432"]
+    address, near = lab.host(store).address, getattr(lab, store).url
+    port, proxy_port = _PORTS[store]
+    addresses = ["--listen", f"{address}:{proxy_port}", "--target", f"{address}:{port}"]
     proxy = [sys.executable, "-m", "benchmarks.harness.delay_proxy", *addresses]
-    lab.spawn("postgres", [*proxy, "--delay-ms", str(DELAY_MS)], env=lab.python)
-    url = near.replace(":5432/", f":{_PROXY}/")
+    lab.spawn(store, [*proxy, "--delay-ms", str(DELAY_MS)], env=lab.python)
+    url = near.replace(f":{port}/", f":{proxy_port}/")
     return url, _round_trip(url)
 
 
@@ -90,17 +94,17 @@ def _round_trip(url: str) -> float:
     deadline = time.monotonic() + 60
     while True:
         try:
-            with psycopg.connect(url, autocommit=True) as connection:
-                return statistics.median(_asked(connection) for _ in range(101))
-        except psycopg.OperationalError:  # the proxy does not listen yet
+            ask = asking(url)
+            return statistics.median(_timed(ask) for _ in range(101))
+        except (psycopg.OperationalError, pymysql.OperationalError):  # no proxy listens yet
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.2)
 
 
-def _asked(connection: Any) -> float:
+def _timed(ask: Ask) -> float:
     began = time.perf_counter()
-    connection.execute("SELECT 1")
+    ask("SELECT 1", ())
     return 1000 * (time.perf_counter() - began)
 
 

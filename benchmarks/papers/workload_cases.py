@@ -1,6 +1,6 @@
 """Paper A's two equality workloads, by our joins and by a query per record and table.
 
-The workers import this module too: a connection is kept between batches.
+The workers import this module too.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from examples import product_recall, traffic
 
-from benchmarks.suites.keys.key_cases import Batches, connection
+from benchmarks.harness.stores import asking
+from benchmarks.suites.keys.key_cases import Batches
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -48,13 +49,14 @@ RECALL = (
     Question("products", "product", pa.schema({"title": _TEXT, "price": _DOUBLE})),
     Question("customers", "customer", pa.schema({"city": _TEXT, "segment": _TEXT})),
 )
-TRAFFIC = (
+_TRAFFIC_TYPES = {"lanes": pa.int32()} | dict.fromkeys(("junction", "light", "district"), _INT)
+TRAFFIC = tuple(
     Question(
-        "roads",
-        "road",
-        pa.schema({"length_m": _DOUBLE, "free_kmh": _DOUBLE, "lanes": pa.int32()}),
-    ),
-    Question("turns", "turn", pa.schema({"lost_s": _DOUBLE})),
+        table,
+        *traffic.TABLES[table],
+        pa.schema({name: _TRAFFIC_TYPES.get(name, _DOUBLE) for name in columns}),
+    )
+    for table, columns in traffic.BROUGHT.items()
 )
 
 
@@ -110,17 +112,13 @@ def _asked_in_turn(
     batches: Batches, url: str, statements: Sequence[tuple[str, Question]], schema: pa.Schema
 ) -> Batches:
     """Each row of the records asks the first table, each row found the second, and so on."""
-    with connection(url).cursor(binary=True) as cursor:
-        for batch in batches:
-            rows = batch.to_pylist()
-            for statement, question in statements:
-                found = []
-                for row in rows:
-                    cursor.execute(statement, [row[question.by]], prepare=True)
-                    brought = cursor.fetchall()
-                    found += [
-                        row | dict(zip(question.brings.names, values, strict=True))
-                        for values in brought
-                    ]
-                rows = found
-            yield pa.RecordBatch.from_pylist(rows, schema)
+    ask = asking(url)
+    for batch in batches:
+        rows = batch.to_pylist()
+        for statement, question in statements:
+            rows = [
+                row | dict(zip(question.brings.names, values, strict=True))
+                for row in rows
+                for values in ask(statement, [row[question.by]])
+            ]
+        yield pa.RecordBatch.from_pylist(rows, schema)

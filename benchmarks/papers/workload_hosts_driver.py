@@ -12,9 +12,14 @@ from benchmarks.papers import workload_cases
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+AT_LEAST = 1 << 20  #: bytes of a micro-batch: files of few records are mostly their own head
 SCHEMAS = {
     "recall": "customer bigint, number bigint, arrival bigint",
     "traffic": "road bigint, turn bigint, left_at timestamp, took_s double",
+}
+EXAMPLES = {
+    "recall": (product_recall, product_recall.recalled),
+    "traffic": (traffic, traffic.delayed),
 }
 
 
@@ -32,25 +37,37 @@ def start(
 
     `where` are the tables.
     """
-    events = hosts_query.read(spark, folder, schema=SCHEMAS[workload], files=files)
-    joined = _ours(workload, events, **where) if form == "ours" else _plain(workload, events, where)
+    events = hosts_query.read(
+        spark, folder, schema=SCHEMAS[workload], files=files, at_least=AT_LEAST
+    )
+    joined = FORMS[form](workload, events, **where)
     hosts_query.run(_told(workload, joined), folder=folder, rows=rows, every=1)
 
 
-def _ours(workload: str, events: DataFrame, *, tables: str, snapshots: str) -> DataFrame:
-    """The example as it stands, on full caches."""
+def _full(workload: str, events: DataFrame, *, tables: str, snapshots: str) -> DataFrame:
+    """The example as it stands, on full caches, which the queries after the first find there."""
     import rivermouth as rm
 
-    example, joined = {
-        "recall": (product_recall, product_recall.recalled),
-        "traffic": (traffic, traffic.delayed),
-    }[workload]
+    example, joined = EXAMPLES[workload]
     sources = {name: rm.tables.parquet(f"{tables}/{name}.parquet") for name in example.TABLES}
-    return joined(events, sources, rm.full(path=snapshots))
+    return joined(events, sources, rm.full(path=snapshots, refresh="1 day"))
 
 
-def _plain(workload: str, events: DataFrame, where: dict[str, Any]) -> DataFrame:
-    return workload_cases.CASES[f"{workload}_by_record"](events, **where)
+def _incremental(workload: str, events: DataFrame, *, url: str, rows: int, held: int) -> DataFrame:
+    """The same on incremental caches of so many rows each."""
+    import rivermouth as rm
+
+    example, joined = EXAMPLES[workload]
+    store = rm.tables.mysql if url.startswith("mysql:") else rm.tables.postgres
+    sources = {name: store(url, workload_cases.name(name, rows)) for name in example.TABLES}
+    return joined(events, sources, rm.incremental(rows=held))
+
+
+def _by_record(workload: str, events: DataFrame, *, url: str, rows: int) -> DataFrame:
+    return workload_cases.CASES[f"{workload}_by_record"](events, url=url, rows=rows)
+
+
+FORMS = {"full": _full, "incremental": _incremental, "by_record": _by_record}
 
 
 def _told(workload: str, joined: DataFrame) -> DataFrame:

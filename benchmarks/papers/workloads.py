@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from examples import product_recall, traffic
 from tests.support.servers import Server, postgres_server
 
-from benchmarks.harness import session, streams
+from benchmarks.harness import session, stores, streams
 from benchmarks.harness.experiment import CACHE, SEED, Case, interleave, progress, save
 from benchmarks.harness.runner import Runner
 from benchmarks.papers import workload_cases
@@ -59,15 +59,15 @@ class Workload:
     def tables(self, rows: int) -> Path:
         """The folder of its tables of so many rows, made where it is missing."""
         folder = CACHE / "tables" / f"{self.name}-{rows}"
-        if not folder.exists():
+        if not all((folder / f"{table}.parquet").exists() for table in self.example.TABLES):
             self.example.make(folder, rows)
         return folder
 
     def store(self, server: Server, rows: int) -> None:
-        """The same tables in a PostgreSQL."""
+        """The same tables in a PostgreSQL or a MariaDB."""
         for table, indexed in self.example.TABLES.items():
             path = self.tables(rows) / f"{table}.parquet"
-            keyed.copied(server.url, workload_cases.name(table, rows), path, indexed=indexed)
+            stores.copied(server.url, workload_cases.name(table, rows), path, indexed=indexed)
 
     def stream(self, rows: int, batch: int, files: int) -> keyed.Stream:
         """Files of so many records each."""

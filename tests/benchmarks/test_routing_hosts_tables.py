@@ -110,7 +110,7 @@ def test_table_of_a_workload_by_hosts():
     rows = [
         {"case": case, "hosts": hosts, "out_per_s": hosts * 90.0, "p50_ms": 300.0}
         for hosts in (1, 2, 4, 6)
-        for case in ("ours", "by_record")
+        for case in ("incremental", "full", "by_record")
     ]
     paper = {"paper": {"out_per_s": {"1": 10, "2": 20, "4": 39}, "ms": {"1": 3.0, "4": 4.0}}}
     result = {"name": "recall_hosts", "paper": paper, "rows": rows}

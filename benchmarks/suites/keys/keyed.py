@@ -5,7 +5,6 @@ A table lies in a Parquet file and, row for row the same, in a PostgreSQL where 
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -17,9 +16,9 @@ import numpy.typing as npt
 import psycopg
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv as csv
 import pyarrow.parquet as pq
 
+from benchmarks.harness import stores
 from benchmarks.harness.experiment import CACHE, SEED, Case, cpu_seconds
 from benchmarks.harness.runner import Runner
 from benchmarks.harness.tdrive import GROUPS
@@ -181,32 +180,7 @@ def _slices(power: int) -> pa.Table:
 
 def slices_in(url: str, power: int) -> None:
     """The same table as ``slices_POWER`` of a PostgreSQL, indexed as the question needs it."""
-    copied(url, f"slices_{power}", slices(power), indexed=("road", "slot"))
-
-
-def copied(url: str, name: str, path: Path, *, indexed: Sequence[str]) -> None:
-    """A Parquet file as a table of a PostgreSQL, with an index on these columns."""
-    file = pq.ParquetFile(path)
-    columns = ", ".join(f"{field.name} {_KINDS[str(field.type)]}" for field in file.schema_arrow)
-    _make(url, f"CREATE UNLOGGED TABLE {name} ({columns})")
-    with (
-        psycopg.connect(url) as connection,
-        connection.cursor().copy(f"COPY {name} FROM STDIN (FORMAT CSV)") as copy,
-    ):
-        for batch in file.iter_batches(1_000_000):
-            lines = io.BytesIO()
-            csv.write_csv(batch, lines, csv.WriteOptions(include_header=False))
-            copy.write(lines.getbuffer())
-    _make(url, f"CREATE INDEX ON {name} ({', '.join(indexed)})", f"VACUUM ANALYZE {name}")
-
-
-_KINDS = {
-    "int64": "int8",
-    "int32": "int4",
-    "double": "float8",
-    "string": "text",
-    "timestamp[us, tz=UTC]": "timestamptz",
-}
+    stores.copied(url, f"slices_{power}", slices(power), indexed=("road", "slot"))
 
 
 def probes(power: int, batch: int, files: int) -> Stream:

@@ -26,7 +26,7 @@ def start(
 ) -> None:
     """Start a routed join on ``folder/in/*`` and wait until so many rows have been joined.
 
-    A micro-batch takes up to `files` files.
+    A micro-batch takes up to `files` files of those that are there, or as many bytes.
     """
     events = hosts_query.read(spark, folder, schema=SCHEMA, files=files)
     hosts_query.run(routed(events, **options), folder=folder, rows=rows, every=EVERY)

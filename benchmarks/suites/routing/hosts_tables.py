@@ -217,7 +217,8 @@ FORMS = {
     "paper": "the paper: BS-Join on Flink",
     "paper_flink": "the paper: Flink 1.12.2",
     "by_record": "a query per record",
-    "ours": "**rivermouth**",
+    "full": "**rivermouth**, `rm.full()`",
+    "incremental": "**rivermouth**, `rm.incremental(rows=)`",
 }
 
 
@@ -248,7 +249,7 @@ def workload_plot(result: Document) -> Any:
 
     figure, axes = plt.subplots(figsize=(5, 3.2), layout="constrained")
     colours = {"paper": "#d9822b", "paper_flink": "#f0b429", "by_record": "#9aa5b1",
-               "ours": "#0b7a75"}  # fmt: skip
+               "full": "#4c63b6", "incremental": "#0b7a75"}  # fmt: skip
     hosts = sorted({row["hosts"] for row in result["rows"]})
     for case, figures in _by_hosts(result).items():
         rate = figures["out_per_s"]

@@ -36,7 +36,7 @@ from benchmarks.harness.limited_hosts import (
     DRIVER_CORES,
     WORKER_CORES,
     account_for,
-    far_postgres,
+    far,
     running,
     unlimited,
     used,
@@ -105,7 +105,7 @@ class Size:
 
 
 WHOLE = Size(
-    6, 10_000_000, 600_000, 6, 6, 20.0, {z: ALL if z >= 1.1 else FOUR for z in SKEWS}, (5, 8)
+    6, 10_000_000, 600_000, 6, 4, 20.0, {z: ALL if z >= 1.1 else FOUR for z in SKEWS}, (5, 8)
 )
 QUICK = Size(2, 100_000, 40_000, 2, 2, 8.0, {1.10: ALL}, (3, 4))
 
@@ -187,7 +187,7 @@ def bench(size: Size) -> Iterator[tuple[Bench, dict[str, Any]]]:
         account_for(opened, "postgres")
         _say(f"a table of {size.keys:,} rows")
         keyed.items_in(opened.postgres.url, size.keys)
-        url, distance = far_postgres(opened)
+        url, distance = far(opened, "postgres")
         _say(f"the store answers after {distance:.2f} ms")
         unlimited(opened, size.workers)
         opened.cluster(size.workers)

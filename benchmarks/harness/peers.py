@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,8 @@ class Work:
         A row's work per CPU-second, or the CPU time of some work.
     ours, peers
         Which rows; the peers' by their names. One that was not measured is left out.
+    is_compared
+        Whether the benchmark compares the answers.
     """
 
     title: str
@@ -36,6 +38,7 @@ class Work:
     rate: str
     ours: Which
     peers: Mapping[str, Which]
+    is_compared: bool = True
 
     def per_cpu_second(self, row: Row) -> float:
         """The row's work per CPU-second; whole queries count as one."""
@@ -71,7 +74,7 @@ WORKS = (
       for name in ("sparse", "dense")),
     *(Work(f"{count} windows a record, grouped", "sliding", "rows_per_cpu_s",
            {"case": "ours", "ratio": count, "by": "sensor"},
-           {"Spark's own": {"case": "spark", "ratio": count, "by": "sensor"}})
+           {"Spark's own": {"case": "spark", "ratio": count, "by": "sensor"}}, is_compared=False)
       for count in (5, 50, 500)),
     *(Work(title, "near_shapes", "cpu_s_per_million", {"case": "edgetree", "form": form},
            {"SedonaDB": {"case": "sedonadb", "form": form}})
@@ -88,9 +91,19 @@ WORKS = (
 )  # fmt: skip
 
 
+#: a row's work per second of the clock, by the names that benchmarks have for it
+_PER_SECOND = ("rows_per_s", "points_per_s")
+
+
 def table(results: Path) -> Cells:
-    """A line a peer and work, those first in which the peer does more with the same CPU time."""
-    head = ["work", "peer", "ours, per CPU-s", "the peer's", "ours to the peer's", "taken"]
+    """A line a peer and work, those first in which the peer does more with the same CPU time.
+
+    Cells of two numbers are ours and the peer's; one that was not measured is a dash.
+    """
+    head = [
+        "work", "peer", "per CPU-s", "ours to the peer's", "per second", "a micro-batch, ms",
+        "memory, GB", "the peer's answer", "taken",
+    ]  # fmt: skip
     lines = sorted(_lines(results), key=lambda line: line[0])
     return [head, *(cells for _, cells in lines)]
 
@@ -104,9 +117,44 @@ def _lines(results: Path) -> Iterator[tuple[float, list[str]]]:
         rows = document["rows"]
         if not any(work.ours.items() <= row.items() for row in rows):
             continue
-        ours = work.per_cpu_second(only(rows, **work.ours))
+        our_row = only(rows, **work.ours)
+        ours = work.per_cpu_second(our_row)
         for peer, which in work.peers.items():
             if any(which.items() <= row.items() for row in rows):
-                theirs = work.per_cpu_second(only(rows, **which))
-                shown = [number(ours), number(theirs), number(float(f"{ours / theirs:.2g}"))]
-                yield ours / theirs, [work.title, peer, *shown, document["date"][:10]]
+                row = only(rows, **which)
+                theirs = work.per_cpu_second(row)
+                yield (
+                    ours / theirs,
+                    [
+                        work.title,
+                        peer,
+                        f"{number(ours)} / {number(theirs)}",
+                        number(float(f"{ours / theirs:.2g}")),
+                        _both(_per_second, our_row, row),
+                        _both(lambda row: row.get("batch_ms"), our_row, row),
+                        _both(lambda row: row.get("memory_gb"), our_row, row),
+                        _answer(row) if work.is_compared else "not compared",
+                        document["date"][:10],
+                    ],
+                )
+
+
+def _per_second(row: Row) -> float | None:
+    for name in _PER_SECOND:
+        if name in row:
+            return float(row[name])
+    return 1 / row["wall_s"] if "wall_s" in row else None
+
+
+def _both(measure: Callable[[Row], float | None], ours: Row, theirs: Row) -> str:
+    found = [measure(ours), measure(theirs)]
+    if found == [None, None]:
+        return ""
+    return " / ".join("-" if one is None else number(float(f"{one:.3g}")) for one in found)
+
+
+def _answer(row: Row) -> str:
+    """Whether a peer's rows are right; benchmarks that say nothing of it end where they are not."""
+    if row.get("astray"):
+        return f"{number(row['astray'])} rows astray"
+    return "right" if all(row.get(name, True) for name in ("is_right", "agrees")) else "wrong"

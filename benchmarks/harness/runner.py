@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness.accounting import Meter, adopt_orphans
+from benchmarks.harness.accounting import Meter, Sampler, adopt_orphans, tree_memory
 
 ROOT = Path(__file__).resolve().parents[2]
 LOGS = ROOT / ".cache" / "bench" / "logs"
@@ -79,10 +79,16 @@ class Runner:
         return self._receive()
 
     def measure(self, **request: Any) -> dict[str, Any]:
-        """`ask`, with the CPU time that the whole tree used meanwhile as ``cpu_s``."""
+        """`ask`, with the CPU time that the whole tree used meanwhile as ``cpu_s``.
+
+        The most memory that it was seen to hold is ``memory_gb``.
+        """
         before = self.ready()._meter.seconds()
-        answer = self.ask(**request)
-        return answer | {"cpu_s": self._meter.seconds() - before}
+        with Sampler(lambda: tree_memory(self.pid)) as held:
+            answer = self.ask(**request)
+        used = self._meter.seconds() - before
+        most = max([*held.samples, tree_memory(self.pid)])
+        return answer | {"cpu_s": used, "memory_gb": most / 1e9}
 
     def close(self) -> None:
         """End the process; its own children end with it."""

@@ -555,14 +555,23 @@ def test_peers_that_do_more_with_the_same_time_come_first(tmp_path):
         return {"case": case, "cpu_s_per_million": cost, **about}
 
     ranges = [line("sorted", 8.0, power=21), line("spark_cached", 10.0, power=21)]
-    stream = [line("workers", 2.0, cores=2), line("subdivided", 1.0, cores=2)]
+    stream = [
+        line("workers", 2.0, cores=2, points_per_s=9e5, batch_ms=400, memory_gb=2.0, astray=0),
+        line("subdivided", 1.0, cores=2, points_per_s=2e6, memory_gb=1.25, astray=20),
+    ]
     store = [line("s3fifo, present", 2.0, store_cpu_s=2.0), line("flink", 2.0, store_cpu_s=6.0)]
     for name, rows in (("ranges", ranges), ("stream_table", stream), ("incremental", store)):
         document = {"date": "2026-11-17T00:00:00", "rows": rows}
         (tmp_path / f"{name}.json").write_text(json.dumps(document))
     lines = report.render("peers", tmp_path).splitlines()[2:]
-    assert [[cell.strip() for cell in line.split("|")[2:6]] for line in lines] == [
-        ["Sedona on Spark, subdivided", "500,000", "1,000,000", "0.5"],
-        ["Spark's own, cached", "125,000", "100,000", "1.2"],
-        ["Flink 2.3, lookup join", "250,000", "125,000", "2"],
+    cells = [[cell.strip() for cell in line.split("|")[2:9]] for line in lines]
+    assert [line[:3] for line in cells] == [
+        ["Sedona on Spark, subdivided", "500,000 / 1,000,000", "0.5"],
+        ["Spark's own, cached", "125,000 / 100,000", "1.2"],
+        ["Flink 2.3, lookup join", "250,000 / 125,000", "2"],
+    ]
+    assert [line[3:] for line in cells] == [
+        ["900,000 / 2,000,000", "400 / -", "2 / 1.25", "20 rows astray"],
+        ["", "", "", "right"],
+        ["", "", "", "right"],
     ]

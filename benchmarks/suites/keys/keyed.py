@@ -73,6 +73,7 @@ class Stream:
                 "rows_per_s": found["rows_in"] / found["wall_s"],
                 "out_per_s": found["rows_out"] / found["wall_s"],
                 "wall_s_per_million": found["wall_s"] / million,
+                "memory_gb": found["memory_gb"],
                 **{key: value / million for key, value in asked.items()},
                 **({"batch_ms": found["batch_ms"]} if "batch_ms" in found else {}),
                 **found.get("cache", {}),

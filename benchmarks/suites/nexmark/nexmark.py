@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from benchmarks.harness import streams
-from benchmarks.harness.accounting import Sampler, tree_memory
 from benchmarks.harness.experiment import SEED, Case, arguments, interleave, progress, save
 from benchmarks.harness.runner import Runner
 from benchmarks.suites.nexmark import nexmark_session
@@ -46,8 +45,7 @@ class Asked:
 
     def __call__(self) -> Mapping[str, float]:
         """Run it once."""
-        with Sampler(lambda: tree_memory(self.runner.pid)) as held:
-            found = self.runner.measure(**self.request(self.case), conf=CONF[self.case])
+        found = self.runner.measure(**self.request(self.case), conf=CONF[self.case])
         self.answers.append(found["answer"])
         took = f"{found['cpu_s']:.1f} CPU-s, {found['wall_s']:.1f} s"
         print(f"{self.query} {self.case}: {took}", flush=True)
@@ -57,7 +55,7 @@ class Asked:
             "rows_per_s": found["rows_in"] / found["wall_s"],
             "batch_rows": found["rows_in"] / found["batches"],
             "batch_ms": found["batch_ms"],
-            "memory_gb": max(held.samples, default=0) / 1e9,
+            "memory_gb": found["memory_gb"],
         }
 
     def request(self, case: str) -> dict[str, Any]:

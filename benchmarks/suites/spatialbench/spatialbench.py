@@ -11,7 +11,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness.accounting import Sampler, tree_memory
 from benchmarks.harness.experiment import Case, interleave, progress, save
 from benchmarks.harness.runner import Runner
 from benchmarks.peers import spatialbench_engines as peers
@@ -32,11 +31,9 @@ class Asked:
 
     def __call__(self) -> dict[str, float]:
         """Run it once."""
-        with Sampler(lambda: tree_memory(self._runner.pid)) as held:
-            found = self._runner.measure(query=self._query)
+        found = self._runner.measure(query=self._query)
         self.rows = found["rows"]
-        most = max(held.samples, default=0)
-        return {"cpu_s": found["cpu_s"], "wall_s": found["wall_s"], "memory_gb": most / 1e9}
+        return {name: found[name] for name in ("cpu_s", "wall_s", "memory_gb")}
 
 
 def engines(data: Path, names: list[str], stack: ExitStack) -> dict[str, Runner]:

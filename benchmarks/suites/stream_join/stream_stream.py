@@ -85,6 +85,7 @@ class Line:
             "pairs_per_cpu_s": found["rows_out"] / found["cpu_s"],
             "rows_per_s": found["rows_in"] / found["wall_s"],
             "wall_s": found["wall_s"],
+            "memory_gb": found["memory_gb"],
             **({"batch_ms": found["batch_ms"]} if "batch_ms" in found else {}),
         }
 

@@ -96,6 +96,7 @@ def _case(runner: Runner, request: dict[str, Any], points: int) -> Callable[[], 
             "cpu_s_per_million": found["cpu_s"] / points * 1e6,
             "points_per_s": points / found["wall_s"],
             "pairs_per_point": found["pairs"] / points,
+            "memory_gb": found["memory_gb"],
         }
 
     return once

@@ -68,6 +68,8 @@ class Line:
             "cpu_s_per_million": found["cpu_s"] / found["rows_in"] * 1e6,
             "points_per_s": found["rows_in"] / found["wall_s"],
             "wall_s": found["wall_s"],
+            "batch_ms": found["batch_ms"],
+            "memory_gb": found["memory_gb"],
         }
 
     def _run(self, how: Callable[..., dict[str, Any]], **more: Any) -> dict[str, Any]:

@@ -1,9 +1,11 @@
 """Folders on S3, by a real server: URIs with keys and a query, and what is shown of them."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.fs
 import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
@@ -12,9 +14,10 @@ from tests.support.object_store import KEY, SECRET, object_store
 from tests.tables.changes.test_following import forget, full_load, opened, rows_of
 
 import rivermouth as rm
-from rivermouth.errors import DefinitionError, RivermouthError, TableInvalid
+from rivermouth.errors import DefinitionError, RivermouthError, TableInvalid, TableUnavailable
 from rivermouth.kernels.stream_join.salting import SaltChange, SaltSchedule
 from rivermouth.spec.locations import Location
+from rivermouth.tables import files
 from rivermouth.tables.cache import snapshot
 from rivermouth.tables.cache.batch_versions import MicroBatch
 from rivermouth.tables.cache.snapshot import Snapshot, SnapshotSpec
@@ -233,3 +236,20 @@ def _error(call):
     with pytest.raises(RivermouthError) as raised:
         call()
     return f"{raised.value} {raised.value.__cause__ or ''}"
+
+
+def test_a_store_that_cannot_be_opened_is_named_with_what_to_set(monkeypatch):
+    # pyarrow asks Amazon for a bucket's region where nothing names it; here it cannot
+    said = "When resolving region for bucket 'lab': AWS Error NETWORK_CONNECTION, key SECRET%2F"
+
+    def unreachable(_):
+        raise OSError(said)
+
+    monkeypatch.setattr(pyarrow.fs, "FileSystem", SimpleNamespace(from_uri=unreachable))
+    with pytest.raises(TableUnavailable) as caught:
+        files.filesystem("s3a://KEY:SECRET%2F@lab/snapshots")
+    text = str(caught.value)
+    assert text.startswith("path: 's3a://lab/snapshots' cannot be opened on host '")
+    assert "When resolving region for bucket 'lab'" in text
+    assert "set AWS_DEFAULT_REGION" in text
+    assert "SECRET" not in text.replace("AWS_SECRET_ACCESS_KEY", "")

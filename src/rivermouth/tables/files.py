@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -27,10 +28,24 @@ from rivermouth.tables import hdfs
 _OBJECT_STORES = {"s3", "gcs", "abfs"}
 #: what pyarrow opens by libhdfs
 _HADOOP = {"hdfs", "viewfs"}
+_S3 = {"s3", "s3a"}
+_S3_TODO = (
+    "Check the bucket's name. Region, keys and endpoint are pyarrow's, also of s3a://: set "
+    "AWS_DEFAULT_REGION, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and, if it is not Amazon's, "
+    "AWS_ENDPOINT_URL on the driver and, as spark.executorEnv.*, on the executors."
+)
 
 
 def filesystem(path: str) -> tuple[Any, str]:
-    """The file system of an absolute path or a URI, and the path within it."""
+    """The file system of an absolute path or a URI, and the path within it.
+
+    Raises
+    ------
+    DefinitionError
+        If pyarrow.fs does not know such a URI.
+    TableUnavailable
+        If the store does not answer; S3 is asked for a bucket's region where nothing names it.
+    """
     location = Location(path)
     try:
         system, inner = pyarrow.fs.FileSystem.from_uri(location.for_arrow)
@@ -43,9 +58,14 @@ def filesystem(path: str) -> tuple[Any, str]:
             "keys escaped (%2F for /).",
         ) from None  # pyarrow's words show the URI with its keys
     except OSError as error:
-        if not is_hadoop(location):
-            raise
-        raise hdfs.explained(location, error) from None
+        if is_hadoop(location):
+            raise hdfs.explained(location, error) from None
+        raise TableUnavailable(
+            "path",
+            f"{location!r} cannot be opened on host {socket.gethostname()!r}",
+            there=location.redacted(str(error)).rstrip("."),
+            todo=_S3_TODO if location.scheme in _S3 else "Check that this host reaches it.",
+        ) from None
     return system, inner
 
 

@@ -16,11 +16,19 @@ from pyspark.sql import Row
 
 import rivermouth
 from rivermouth.cli import cluster_checks, main, setting_checks
-from rivermouth.cli.checks import Check, Requirement, postgres, program, requirements
+from rivermouth.cli.checks import (
+    Check,
+    Requirement,
+    postgres,
+    program,
+    requirements,
+    spark_home,
+)
 from rivermouth.cli.doctor import SUMMARY
-from rivermouth.errors import SessionError
+from rivermouth.errors import FolderError, SessionError
 from rivermouth.spark.runtime.executors import Executor, inspect_executors
 from rivermouth.spark.runtime.session import ROCKSDB
+from rivermouth.spark.runtime.versions import installed
 
 ROOT = Path(__file__).parents[2]
 RIVERMOUTH = [sys.executable, "-c", "import sys; from rivermouth.cli import main; sys.exit(main())"]
@@ -335,8 +343,40 @@ def test_a_host_whose_executor_comes_later_is_waited_for():
 
 
 def test_a_folder_that_the_driver_cannot_write_is_found_before_any_job(spark):
-    with pytest.raises(SessionError, match=r"the folder '/proc/none' cannot be used here"):
+    with pytest.raises(FolderError, match=r"the folder '/proc/none' cannot be used here"):
         inspect_executors(spark, packages=[], shared=["/proc/none"])
+
+
+def test_a_folder_that_the_driver_cannot_write_is_not_the_executors_fault(monkeypatch):
+    class Session:
+        version = installed()
+
+        def stop(self):
+            pass
+
+    monkeypatch.setattr(cluster_checks, "cluster_session", lambda *_, **__: Session())
+    monkeypatch.setattr(setting_checks, "settings_of", lambda _: {})
+    monkeypatch.setattr(setting_checks, "session_settings", lambda *_, **__: ())
+    *_, last = cluster_checks.cluster("spark://a:7077", shared=["/proc/none"])
+    assert (last.name, last.state) == ("Shared folders", "missing")
+    assert last.found.startswith("the folder '/proc/none' cannot be used here: ")
+    assert last.todo == "Give an absolute path or a URI that this host may write."
+
+
+def test_another_spark_is_warned_of_unless_it_is_of_pyspark_s_version(tmp_path):
+    jars, here = tmp_path / "jars", installed()
+    jars.mkdir()
+    assert spark_home(tmp_path).state == "warning"
+    old = jars / "spark-core_2.13-3.5.1.jar"
+    old.touch()
+    assert spark_home(tmp_path) == Check(
+        "SPARK_HOME",
+        "warning",
+        f"{tmp_path}, Spark 3.5.1",
+        f"Unset it, or set it to a Spark of pyspark's version, {here}.",
+    )
+    old.rename(jars / f"spark-core_2.13-{here}.jar")
+    assert spark_home(tmp_path) == Check("SPARK_HOME", "ok", f"{tmp_path}, Spark {here}")
 
 
 def test_a_cluster_that_does_not_answer_is_given_up(spark):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import importlib.util
 import os
 import re
 import shutil
@@ -64,12 +63,22 @@ def machine() -> Iterator[Check]:
     yield _low("Memory", memory < 4, f"{memory:.1f} GB", todo)
     yield temporary_folder()
     if home := os.environ.get("SPARK_HOME"):  # started instead of the Spark in pyspark
-        found = importlib.util.find_spec("pyspark")
-        if found and found.origin and Path(found.origin).is_relative_to(home):
-            yield Check("SPARK_HOME", "ok", home)
-        else:
-            todo = "Unset it, unless that Spark is of pyspark's version."
-            yield Check("SPARK_HOME", "warning", home, todo)
+        yield spark_home(Path(home))
+
+
+def spark_home(home: Path) -> Check:
+    """Whether the Spark that is started is of PySpark's version, by the name of its first jar."""
+    found = sorted(home.glob("jars/spark-core_*.jar"))
+    version = found[0].stem.rpartition("-")[2] if found else "none"
+    name = f"{home}, Spark {version}"
+    try:
+        here = versions.installed()
+    except SessionError:  # without PySpark; another check says so
+        return Check("SPARK_HOME", "ok", name)
+    if here == version:
+        return Check("SPARK_HOME", "ok", name)
+    todo = f"Unset it, or set it to a Spark of pyspark's version, {here}."
+    return Check("SPARK_HOME", "warning", name, todo)
 
 
 def extras() -> Iterator[Check]:

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from rivermouth.cli import setting_checks
 from rivermouth.cli.checks import Check, requirements, spark_version
+from rivermouth.errors import FolderError
 from rivermouth.spark.runtime.executors import Executor, inspect_executors
 from rivermouth.spark.runtime.session import cluster_session
 from rivermouth.spark.runtime.versions import installed
@@ -34,6 +35,9 @@ def cluster(
         found = setting_checks.settings_of(spark)
         yield from setting_checks.session_settings(found, version=spark.version)
         executors = inspect_executors(spark, packages=packages, shared=shared)
+    except FolderError as error:
+        yield Check("Shared folders", "missing", f"{error.what}: {error.there}", error.todo)
+        return
     except Exception as error:
         todo = "Look into the logs of the cluster."
         yield Check("Executors", "missing", _first_lines(error), todo)

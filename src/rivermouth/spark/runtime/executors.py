@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from rivermouth.errors import SessionError
+from rivermouth.errors import FolderError, SessionError, TableUnavailable
 from rivermouth.spec.locations import Location
 from rivermouth.tables.files import filesystem
 
@@ -78,6 +78,8 @@ def inspect_executors(
     ------
     SessionError
         When no answer came in time.
+    FolderError
+        When the driver cannot write in a shared folder.
     """
     folders = [Location.of(folder) for folder in shared]
     tokens = {folder.for_arrow: _leave(folder) for folder in folders}
@@ -137,8 +139,10 @@ def _leave(folder: Location) -> str:
             stream.write(token.encode())
     except SessionError:
         raise
+    except TableUnavailable as error:
+        raise FolderError("executors", error.what, there=error.there, todo=error.todo) from error
     except (OSError, ValueError) as error:
-        raise SessionError(
+        raise FolderError(
             "executors",
             f"the folder {folder!r} cannot be used here",
             there=folder.redacted(str(error)).rstrip("."),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 
 from tests.cluster import hosts
@@ -26,7 +27,8 @@ def main() -> int:
         if command is None:
             print("this is the driver's host; `exit` ends all of it", file=sys.stderr)
         shell = ["bash", "--norc", *(["-i"] if command is None else ["-euc", command])]
-        process = opened.host("driver").spawn(shell, env={**found, "PS1": "driver$ "}, stdin=None)
+        terminal = {"PS1": "driver$ ", "TERM": os.environ.get("TERM", "dumb")}
+        process = opened.host("driver").spawn(shell, env=found | terminal, stdin=None)
         return process.wait()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import math
 import statistics
@@ -105,7 +106,7 @@ def timed(work: Callable[[], Any]) -> float:
 def progress(title: str, total: int) -> Iterator[Callable[[str], None]]:
     """A progress line on the terminal; yields what to call with each step's name.
 
-    Where the error output is not a terminal nothing is written.
+    Where the error output is not a terminal, each step is a line with the time of day.
     """
     console = Console(stderr=True)
     columns = (
@@ -117,9 +118,13 @@ def progress(title: str, total: int) -> Iterator[Callable[[str], None]]:
     )
     with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
         task = bar.add_task(title, total=total, case="")
+        begun = itertools.count(1)
 
         def step(case: str) -> None:
             bar.update(task, advance=1, case=case)
+            if not console.is_terminal:
+                at = f"{time.strftime('%H:%M:%S')} {title} {next(begun)}/{total}"
+                print(f"{at}: {case}", file=sys.stderr, flush=True)
 
         yield step
 

@@ -24,6 +24,12 @@ def test_a_setting_stands_beside_the_baseline_of_its_micro_batches():
     assert trips[-2:] == ["50 (45-55)", "200 (180-220) +300 %"]
 
 
+def test_a_single_run_has_no_brackets():
+    once = small("trips") | {"spread": {name: [400.0, 400.0] for name in small("trips")["spread"]}}
+    _, trips = setting_tables.changelog({"rows": [once, row("no changelog", "trips")]})
+    assert trips[1] == "400"
+
+
 def test_what_was_not_measured_is_left_empty_and_what_was_refused_says_so():
     rows = [
         small("udf"), row("asynchronous", "udf", batch_ms=150.0), small("trips"), small("exact"),

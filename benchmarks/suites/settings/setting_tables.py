@@ -74,8 +74,10 @@ def _beside(
 
 
 def _figure(row: Row, name: str) -> str:
-    low, high = (_number(value, name) for value in row["spread"][name])
-    return f"{_number(row[name], name)} ({low}-{high})"
+    """The median, and the smallest and the largest run where there are several."""
+    low, high = row["spread"][name]
+    brackets = f" ({_number(low, name)}-{_number(high, name)})" if low < high else ""
+    return f"{_number(row[name], name)}{brackets}"
 
 
 def _to(row: Row | None, base: Row, name: str) -> str:

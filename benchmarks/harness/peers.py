@@ -132,7 +132,7 @@ def _lines(results: Path) -> Iterator[tuple[float, list[str]]]:
                         number(float(f"{ours / theirs:.2g}")),
                         _both(_per_second, our_row, row),
                         _both(lambda row: row.get("batch_ms"), our_row, row),
-                        _both(lambda row: row.get("memory_gb"), our_row, row),
+                        _both(lambda row: row.get("memory_gb") or None, our_row, row),
                         _answer(row) if work.is_compared else "not compared",
                         document["date"][:10],
                     ],

@@ -154,7 +154,10 @@ def _both(measure: Callable[[Row], float | None], ours: Row, theirs: Row) -> str
 
 
 def _answer(row: Row) -> str:
-    """Whether a peer's rows are right; benchmarks that say nothing of it end where they are not."""
+    """Whether a peer's rows are right; other benchmarks count them, and end where they are not."""
     if row.get("astray"):
         return f"{number(row['astray'])} rows astray"
-    return "right" if all(row.get(name, True) for name in ("is_right", "agrees")) else "wrong"
+    verdicts = [row[name] for name in ("is_right", "agrees") if name in row]
+    if not verdicts and "astray" not in row:
+        return "as many rows"
+    return "right" if all(verdicts) else "wrong"

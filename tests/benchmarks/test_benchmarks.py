@@ -572,6 +572,6 @@ def test_peers_that_do_more_with_the_same_time_come_first(tmp_path):
     ]
     assert [line[3:] for line in cells] == [
         ["900,000 / 2,000,000", "400 / -", "2 / 1.25", "20 rows astray"],
-        ["", "", "", "right"],
-        ["", "", "", "right"],
+        ["", "", "", "as many rows"],
+        ["", "", "", "as many rows"],
     ]

@@ -74,7 +74,7 @@ def spark_home(home: Path) -> Check:
     try:
         here = versions.installed()
     except SessionError:  # without PySpark; another check says so
-        return Check("SPARK_HOME", "ok", name)
+        here = version if found else versions.RANGE
     if here == version:
         return Check("SPARK_HOME", "ok", name)
     todo = f"Unset it, or set it to a Spark of pyspark's version, {here}."

@@ -1,3 +1,4 @@
+import gc
 import multiprocessing
 import pickle
 import threading
@@ -70,9 +71,10 @@ def test_the_table_is_read_once_and_served_from_the_snapshot(tmp_path):
 
 
 def test_rows_and_index_are_mapped_not_copied(tmp_path):
+    gc.collect()  # what earlier tests have left may go meanwhile, but nothing may come
     before = pa.total_allocated_bytes()
     version = Snapshot(spec(Memory()), rm.full(), str(tmp_path)).open()
-    assert pa.total_allocated_bytes() == before
+    assert pa.total_allocated_bytes() <= before
     assert all(isinstance(array.base, np.memmap) for array in version.index.arrays.values())
 
 

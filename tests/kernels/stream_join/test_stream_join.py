@@ -381,3 +381,28 @@ def test_a_batch_frame_is_one_call_over_everything():
     rows = buckets.feed(left((1, 0, 0, 0), (2, 900, 5, 5)), right((7, 4, 0, 1)), last=True)
     assert sorted((row["l"], row["r"]) for row in rows) == [(1, 7), (2, None)]
     assert buckets.stores == [{}, {}]
+
+
+def test_the_nearest_shape_may_be_just_as_far_as_allowed():
+    rng = np.random.default_rng(1)
+    starts = rng.random((2, 200, 2)) * 100
+    lines = shapely.linestrings(np.stack([starts, starts + rng.random((2, 200, 2))], axis=2))
+    distances = np.asarray(shapely.distance(*lines))
+    # GEOS does not find all of these when asked for shapes within the distance that it measures
+    found = [
+        (shapely.STRtree([one]).query(other, predicate="dwithin", distance=far)).size
+        for one, other, far in zip(lines[1], lines[0], distances, strict=True)
+    ]
+    assert min(found) == 0
+    for pair in np.flatnonzero(np.array(found) == 0):
+        one, other = (
+            pa.RecordBatch.from_pydict(
+                {names[0]: [1], names[1]: pa.array([at(0)], TIME), names[2]: [shapely.to_wkb(line)]}
+            )
+            for names, line in zip(["lta", "rub"], lines[:, pair], strict=True)
+        )
+        on = rm.nearest("a", "b", distance=float(distances[pair]))
+        joined = stream_join(on, interval("0 seconds", "0 seconds"), one.schema, other.schema,
+                             columns={"r": "r"})  # fmt: skip
+        rows = run(Buckets(joined), one, other, rng, lateness=0, batches=1)
+        assert emitted(rows) == [(1, 1)]

@@ -14,7 +14,8 @@ from rivermouth.kernels.arrays import Bools, Floats, Ints, Shapes
 from rivermouth.kernels.spatial.geometry import Geometries
 from rivermouth.spec.conditions import INVERSE
 
-_FARTHER = 1 + 1e-12
+#: times a distance that is then measured: GEOS rounds in each kind of search in its own way
+FARTHER = 1 + 1e-12
 _CHUNK = 1 << 20  # pairs tested at once where every pair must be
 
 
@@ -60,8 +61,7 @@ class StrTree:
         reach = np.full(len(probe), np.inf)  # of shapes so far away that their distance overflows
         reach[found[0]] = distance
         wanted = min(k, int(np.count_nonzero(self.present)))
-        # a little farther: GEOS rounds in each kind of search in its own way
-        reach = self._reach(probe, reach, wanted, limit) * _FARTHER
+        reach = self._reach(probe, reach, wanted, limit) * FARTHER
         near, right = _sorted(*self.tree.query(probe, predicate="dwithin", distance=reach))
         with np.errstate(over="ignore"):  # infinitely far is far
             distance = shapely.distance(self.shapes[right], probe[near])

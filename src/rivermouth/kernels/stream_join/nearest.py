@@ -22,7 +22,7 @@ from rivermouth.kernels.arrays import Floats, Ints
 from rivermouth.kernels.keys import key_index
 from rivermouth.kernels.spatial.kdtree import Among
 from rivermouth.kernels.spatial.sphere import RADIUS
-from rivermouth.kernels.spatial.strtree import nearest_of
+from rivermouth.kernels.spatial.strtree import FARTHER, nearest_of
 from rivermouth.kernels.stream_join.row_block import RowBlock, concat, sphere_distances
 from rivermouth.kernels.stream_join.times import TimeBounds
 from rivermouth.spec.conditions import Nearest, is_on_sphere
@@ -82,7 +82,7 @@ class _PlaneSearch:
         return float(np.hypot(high_x - low_x, high_y - low_y)) * (1.0 + 1e-9) + 1e-300
 
     def near(self, rows: Ints, reach: float) -> tuple[Ints, Ints]:
-        li, ri = self._tree.query(self._shapes[rows], predicate="dwithin", distance=reach)
+        li, ri = self._tree.query(self._shapes[rows], predicate="dwithin", distance=reach * FARTHER)
         return rows[li], ri
 
     def distances(self, li: Ints, ri: Ints, reach: float) -> Floats:

@@ -6,7 +6,7 @@
     │   ├── ConditionError   a condition that makes no sense, or not with these columns
     │   ├── PlanError        a plan, cache or index that cannot run this join
     │   └── SessionError     a Spark session or machine that lacks something
-    ├── StateError           a checkpoint whose state is not that of this query
+    ├── StateError           state that is not that of this query, or too large to hold
     ├── FolderError          a folder that not all hosts of the cluster share
     └── TableError           a dimension table that cannot be read, now
         ├── TableMissing     it is not there

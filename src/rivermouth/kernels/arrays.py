@@ -5,12 +5,17 @@ from __future__ import annotations
 import numba
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+
+from rivermouth.errors import StateError
 
 Bools = npt.NDArray[np.bool_]
 Bytes = npt.NDArray[np.uint8]
 Codes = npt.NDArray[np.int32]
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+
+_OFFSETS = 2**31 - 1  # bytes that a 32-bit offset reaches
 Shapes = npt.NDArray[np.object_]
 
 
@@ -73,3 +78,24 @@ def ranges(first: Ints, end: Ints) -> tuple[Ints, Ints]:
     start = np.concatenate([[0], np.cumsum(end - first)])
     shift = np.repeat(first - start[:-1], end - first)
     return np.arange(start[-1]) + shift, start
+
+
+def one_batch(table: pa.Table) -> pa.RecordBatch:
+    """The rows of a join of streams as one batch.
+
+    Raises
+    ------
+    StateError
+        Where a column of texts or shapes has more bytes than Arrow's 32-bit offsets reach: the rows
+        would be several batches.
+    """
+    for field, column in zip(table.schema, table.columns, strict=True):
+        if column.nbytes > _OFFSETS and not pa.types.is_primitive(field.type):
+            raise StateError(
+                "join",
+                f"one bucket holds more than 2 GiB of column {field.name!r} at once",
+                there=f"{table.num_rows:,} rows of {column.nbytes:,} bytes",
+                todo="Take more buckets= or smaller micro-batches, or leave the column out.",
+            )
+    batches = table.combine_chunks().to_batches()
+    return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rivermouth.errors import StateError
+from rivermouth.kernels.arrays import one_batch
 from rivermouth.kernels.state import watermark
 from rivermouth.kernels.state.bucketing import FUTURE, REASON, Arrivals
 from rivermouth.kernels.state.watermark import Watermarks
@@ -128,7 +129,7 @@ class StreamJoinProcessor:
 
     def _rejected(self, arrivals: Arrivals) -> Iterator[pa.Table]:
         for side, table in arrivals.rejected:
-            rows = table.combine_chunks().to_batches()[0]
+            rows = one_batch(table)
             self._counts["rows_in"] += len(rows)
             is_future = pc.equal(rows.column(REASON), FUTURE)
             self._counts["future"] += pc.sum(is_future).as_py()
@@ -141,7 +142,7 @@ class StreamJoinProcessor:
         """The rows to join; those that are late or that nothing can match are emitted at once."""
         if not tables:
             return None
-        rows = pa.concat_tables(tables).combine_chunks().to_batches()[0]
+        rows = one_batch(pa.concat_tables(tables))
         replica = rows.column(REPLICA).to_numpy()
         if not self._routing.both_home:  # else the state must hold which rows are at home
             rows = rows.drop_columns([REPLICA])

@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from rivermouth.kernels.arrays import Bools, Floats, Ints
+from rivermouth.kernels.arrays import Bools, Floats, Ints, one_batch
 from rivermouth.kernels.keys import row_hash
 from rivermouth.kernels.keys.values import ints
 from rivermouth.kernels.papers import bin_rtree
@@ -176,7 +176,7 @@ class RowBlock:
 
 def concat(blocks: Sequence[RowBlock]) -> RowBlock:
     """Blocks of one side as one, in this order."""
-    rows = pa.Table.from_batches([block.rows for block in blocks]).combine_chunks().to_batches()[0]
+    rows = one_batch(pa.Table.from_batches([block.rows for block in blocks]))
     matched = np.concatenate([block.matched for block in blocks])
     return RowBlock(blocks[0].join, blocks[0].side, rows, matched)
 

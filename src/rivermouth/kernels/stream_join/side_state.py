@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from rivermouth.kernels.arrays import stable_order
+from rivermouth.kernels.arrays import one_batch, stable_order
 from rivermouth.kernels.state.bucketing import decode, encode
 from rivermouth.kernels.stream_join.nearest import in_order
 from rivermouth.kernels.stream_join.query import LEFT, StreamJoin
@@ -177,7 +177,7 @@ class SideState:
         if one.blocks is None:
             chunks = [store[self._chunk_key(number, chunk)] for chunk in range(one.chunks)]
             tables = [decode(chunk)[0] for chunk in chunks]
-            rows = pa.concat_tables(tables).combine_chunks().to_batches()[0]
+            rows = one_batch(pa.concat_tables(tables))
             matched = None
             if self._tracks_matched:
                 bits = np.frombuffer(store[self._matched_key(number)], np.uint8)

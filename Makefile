@@ -25,7 +25,7 @@ demo: env
 test: env check
 	$(PYTEST) -q -n 3 --dist loadfile --no-loadscope-reorder -m "not slow" --ignore=tests/cluster --durations=25 --durations-min=2
 	$(PYTEST) -q tests/cluster
-	RIVERMOUTH_TEST_REMOTE="local[2]" $(PYTEST) -q tests/spark/test_join_table.py -k "batch"
+	RIVERMOUTH_TEST_REMOTE="local[2]" $(PYTEST) -q tests/spark/test_join_table.py tests/spark/test_register.py -k "batch or test_register"
 
 # what `test` leaves out: more kinds of queries killed, the demo, notebooks, long histories
 test-slow: env

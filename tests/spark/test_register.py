@@ -99,6 +99,28 @@ def test_arguments_are_compared_in_the_tables_types(spark, zones):
 
 
 @pytest.mark.parametrize(
+    ("argument", "sentence"),
+    [
+        ("0.1D", "argument 'key' is double, and float is compared"),  # 0.1F is another number
+        ("16777217", "argument 'key' has a value beyond float"),
+        ("0.1F", None),
+        ("0.1", None),  # a decimal: the nearest float
+    ],
+)
+def test_an_argument_is_not_rounded_to_the_value_of_a_key(spark, tmp_path, argument, sentence):
+    pq.write_table(pa.table({"k": pa.array([0.1, 2**24], pa.float32())}), tmp_path / "t.parquet")
+    table = rm.tables.parquet(tmp_path / "t.parquet")
+    rm.register(spark, "by_float", table, on=rm.keys({"key": "k"}), columns=["k"])
+    asked = spark.sql(f"SELECT size(by_float({argument})) found")
+    if sentence is None:
+        assert rows(asked) == [{"found": 1}]
+        return
+    with pytest.raises(Exception) as caught:  # noqa: PT011  (Spark's, with our words in it)
+        asked.collect()
+    assert sentence in str(caught.value)
+
+
+@pytest.mark.parametrize(
     ("ask", "sentence"),
     [
         (

@@ -192,12 +192,25 @@ class _Finding:
         if kind == expected or pa.types.is_null(kind):
             return array.cast(expected)
         if _fits(kind, expected):
-            return array.cast(expected, safe=not pa.types.is_floating(expected))
+            return self._cast(parameter, array, expected)
         if expected == pa.binary() and pa.types.is_struct(kind):
             return array  # Spark's GEOMETRY
-        raise ColumnError(
+        raise self._unlike(parameter, f"is {_shown(kind)}", expected)
+
+    def _cast(self, parameter: str, array: pa.Array, expected: pa.DataType) -> pa.Array:
+        # of decimals, which are SQL's literals, the nearest; of other numbers the very same
+        is_exact = not (pa.types.is_floating(expected) and pa.types.is_decimal(array.type))
+        try:
+            return array.cast(expected, safe=is_exact)
+        except pa.ArrowInvalid as error:
+            raise self._unlike(
+                parameter, f"has a value beyond {_shown(expected)} ({error})", expected
+            ) from None
+
+    def _unlike(self, parameter: str, what: str, expected: pa.DataType) -> ColumnError:
+        return ColumnError(
             self.name,
-            f"argument {parameter!r} is {_shown(kind)}, and {_shown(expected)} is compared",
+            f"argument {parameter!r} {what}, and {_shown(expected)} is compared",
             todo=f"Cast it, as in {self.name}(..., cast({parameter} AS {_shown(expected)}), ...).",
         )
 
@@ -205,8 +218,9 @@ class _Finding:
 def _fits(kind: pa.DataType, expected: pa.DataType) -> bool:
     """Whether values of a type can be compared as those of another."""
     if pa.types.is_floating(expected):
-        numbers = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
-        return any(test(kind) for test in numbers)
+        is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind)
+        narrowed = is_number and kind.bit_width > expected.bit_width
+        return (is_number and not narrowed) or pa.types.is_decimal(kind)
     same = (
         pa.types.is_integer, pa.types.is_string, pa.types.is_binary, pa.types.is_date,
         pa.types.is_decimal,

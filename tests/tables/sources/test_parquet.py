@@ -3,6 +3,7 @@
 import contextlib
 import json
 import pickle
+import time
 
 import numpy as np
 import pyarrow as pa
@@ -235,6 +236,28 @@ def test_only_the_columns_asked_for_are_read(tmp_path):
     assert table.read(["shape", "n"]).to_pydict() == {"shape": WKB[:1].to_pylist(), "n": [1]}
     with pytest.raises(TableError, match="cannot be read"):
         table.read(["spoilt"])
+
+
+def test_rows_that_are_taken_slowly_are_not_held_in_memory(tmp_path):
+    width, count = 8_000, 5_000  # 40 MB a file
+    for name in "abcdef":
+        bytes_ = pa.py_buffer(np.random.default_rng(ord(name)).bytes(width * count))
+        wide = pa.Array.from_buffers(pa.binary(width), count, [None, bytes_])
+        columns = {"n": np.arange(count), "shape": wide.cast(pa.binary())}
+        write(tmp_path / f"{name}.parquet", columns, row_group_size=1_000)
+    del bytes_, wide, columns
+
+    def most_held(batches):
+        most, before = 0, pa.total_allocated_bytes()
+        for batch in batches:
+            time.sleep(0.02)  # what reads ahead does it now
+            most = max(most, pa.total_allocated_bytes() - before)
+            del batch
+        return most
+
+    table = rm.tables.parquet(tmp_path, geometry="shape")
+    assert table.read(["n"])["n"].to_pylist() == [*range(count)] * 6
+    assert table.scan(["n", "shape"], most_held) < 64 << 20
 
 
 def test_what_is_not_parquet_is_said(tmp_path):

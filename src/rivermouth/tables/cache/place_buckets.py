@@ -68,8 +68,8 @@ def write_by_place(
     table = _PlacedTable(source, schema, spatial)
     if cut is None:
         cut = scan(source, schema.names, lambda rows: table.spill(rows, folder)).cut(count)
-        with pa.memory_map(str(folder / _SPILL)) as mapped:
-            spilled = (pa.Table.from_batches([batch]) for batch in pa.ipc.open_stream(mapped))
+        with pa.OSFile(str(folder / _SPILL)) as file:  # mapped, what was read would count as held
+            spilled = (pa.Table.from_batches([batch]) for batch in pa.ipc.open_stream(file))
             write_parts(_partitioned(spilled, cut), schema, count, folder)
         (folder / _SPILL).unlink()
     else:

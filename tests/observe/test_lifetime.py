@@ -77,15 +77,17 @@ def test_rows_of_a_stage_that_ran_twice_count_once(ran_twice: dict[str, Any], ca
     assert (numbers["rows"], numbers["rows_in"]) == (1200, [1200])
 
 
-def test_rows_routed_by_hotspots_are_the_same_after_a_lost_shuffle(
-    ran_twice: dict[str, Any],
+@pytest.mark.parametrize("case", ["by_hash", "by_key", "by_place", "by_hotspot"])
+def test_routed_rows_are_the_same_after_a_lost_shuffle(
+    ran_twice: dict[str, Any], case: str
 ) -> None:
-    numbers = ran_twice["by_hotspot"]
+    numbers = ran_twice["rows"][case]
     assert numbers["lost"] > 0
     assert numbers["source_rows"] > 1200  # the loss was felt
-    assert numbers["rule"] >= 1
-    assert all(numbers["loads"])  # four keys are split over six partitions
     assert numbers["rows"] == [[n, n % 4, "abc"[n % 4 : n % 4 + 1] or None] for n in range(1200)]
+    if case == "by_hotspot":
+        assert numbers["routing"]["rule"] >= 1
+        assert all(numbers["routing"]["rows_per_partition"])  # four keys split over six partitions
 
 
 def test_rows_of_a_source_that_is_read_twice_count_once(

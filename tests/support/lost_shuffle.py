@@ -25,6 +25,17 @@ from rivermouth.testing import replay, session
 SUMMARY = rm.summary(by="k", time="at", window=rm.tumbling("1 minute"), n=rm.count())
 
 
+#: by case: how events find the task that joins them
+ROUTED: dict[str, dict[str, Any]] = {
+    "by_hash": {"routing": rm.by_hash(partitions=6)},
+    "by_key": {"cache": rm.full(buckets=6)},
+    "by_place": {
+        "on": rm.dwithin(rm.point("k", "k"), rm.point("k", "k"), distance=0),
+        "cache": rm.full(buckets=6),
+    },
+}
+
+
 def events(spark: SparkSession, rows: int) -> DataFrame:
     return spark.range(rows).select(
         "id", (F.col("id") % 4).alias("k"), F.timestamp_seconds("id").alias("at")
@@ -75,12 +86,8 @@ def numbers(spark: SparkSession, case: str, folder: Path) -> dict[str, Any]:
     stream = replay(events(spark, 1200), cuts=400)
     if case == "aggregate":
         out = rm.aggregate(stream, SUMMARY, slack=rm.fixed("0 seconds"))
-    elif case == "by_hash":
-        out = joined(stream, folder, routing=rm.by_hash(partitions=6))
-    elif case == "by_place":
-        spot = rm.point("k", "k")
-        on, cache = rm.dwithin(spot, spot, distance=0), rm.full(buckets=6)
-        out = joined(stream, folder, on=on, cache=cache)
+    elif case in ROUTED:
+        out = joined(stream, folder, **ROUTED[case])
     elif case == "chain":
         out = rm.aggregate(joined(stream, folder), SUMMARY, slack=rm.fixed("0 seconds"))
     else:
@@ -98,11 +105,10 @@ def numbers(spark: SparkSession, case: str, folder: Path) -> dict[str, Any]:
     }
 
 
-def routed_rows(spark: SparkSession, folder: Path) -> dict[str, Any]:
-    """The rows of a stream routed by a rule that splits keys, whose third batch loses files."""
+def routed_rows(spark: SparkSession, folder: Path, **routed: Any) -> dict[str, Any]:
+    """The rows of a stream whose third batch loses files; by then a rule may split keys."""
     folder.mkdir()
-    routing = rm.by_hotspot(partitions=6, cycle=400, path=folder / "routing")
-    frame = joined(replay(events(spark, 1200), cuts=400), folder, routing=routing)
+    frame = joined(replay(events(spark, 1200), cuts=400), folder, **routed)
     local_dir = spark.conf.get("spark.local.dir")
     assert local_dir
     query = (
@@ -118,8 +124,7 @@ def routed_rows(spark: SparkSession, folder: Path) -> dict[str, Any]:
     return {
         "lost": int((folder / "lost").read_text()),
         "source_rows": rm.metrics(query)["source_rows"],
-        "rule": found["routing"]["rule"],
-        "loads": found["routing"]["rows_per_partition"],
+        "routing": found.get("routing"),
         "rows": [list(row) for row in rows.collect()],
     }
 
@@ -129,6 +134,12 @@ if __name__ == "__main__":
     spark = session("lost", conf={"spark.sql.shuffle.partitions": "6"})
     cases = ("aggregate", "by_hash", "by_place", "workers", "native", "chain")
     found = {case: numbers(spark, case, Path(sys.argv[1]) / case) for case in cases}
-    found["by_hotspot"] = routed_rows(spark, Path(sys.argv[1]) / "by_hotspot")
+    folder = Path(sys.argv[1]) / "rows"
+    folder.mkdir()
+    hotspots = rm.by_hotspot(partitions=6, cycle=400, path=folder / "routing")
+    found["rows"] = {
+        case: routed_rows(spark, folder / case, **routed)
+        for case, routed in {**ROUTED, "by_hotspot": {"routing": hotspots}}.items()
+    }
     sys.stdout.write(json.dumps(found) + "\n")
     spark.stop()

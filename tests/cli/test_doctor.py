@@ -280,7 +280,7 @@ def test_good_settings_are_shown_without_advice():
     ("changed", "name", "found", "todo"),
     [
         ({"STORE": ""}, "State store", "Spark's default", "Stateful operators need RocksDB: set "),
-        ({"CHANGELOG": ""}, "Changelog checkpointing", "off", "write the whole state without it"),
+        ({"CHANGELOG": ""}, "Changelog checkpointing", "off", "not their changes alone"),
         ({"CHANGELOG": "false"}, "Changelog checkpointing", "off", "set spark."),
         ({"PARTITIONS": "200"}, "Shuffle partitions", "200", "uses 32 at most"),
     ],

@@ -50,7 +50,8 @@ def changelog(value: str) -> Check:
     """Whether a micro-batch writes what has changed, or the state's files."""
     if value.lower() == "true":
         return Check("Changelog checkpointing", "ok", "on")
-    todo = f"Micro-batches write the whole state without it: set {CHANGELOG}=true"
+    upload = "Micro-batches upload new files of RocksDB without it, not their changes alone"
+    todo = f"{upload}: set {CHANGELOG}=true"
     return Check("Changelog checkpointing", "warning", "off", todo)
 
 

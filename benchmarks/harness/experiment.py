@@ -152,7 +152,8 @@ def save(
     folder
         Where to write instead.
     peers
-        Versions of other systems measured in the same run.
+        Versions of other systems measured in the same run; where they have another of what we have
+        ourselves, it is that of ``peer NAME``.
     beside
         Columns that tell parts of the benchmark apart. Rows of an earlier run stay, unless one of
         `rows` has the same values there. None: the rows take the place of all.
@@ -168,7 +169,7 @@ def save(
         "command": " ".join(sys.orig_argv[1:]),
         "commit": machine.commit(),
         "machine": machine.machine() | {"load_before": _LOAD_BEFORE},
-        "versions": machine.versions() | dict(peers or {}),
+        "versions": _versions(peers or {}),
         **({"quick": True} if quick else {}),
         **meta,
         "rows": [*_kept(path, made, beside), *made],
@@ -176,6 +177,11 @@ def save(
     folder.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
     return path
+
+
+def _versions(peers: Mapping[str, str]) -> dict[str, str]:
+    ours = machine.versions()
+    return ours | {f"peer {name}" if name in ours else name: pin for name, pin in peers.items()}
 
 
 def _kept(path: Path, made: list[dict[str, Any]], beside: Sequence[str]) -> list[dict[str, Any]]:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import time
-from datetime import datetime
+import urllib.request
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -67,16 +68,39 @@ def stamped(joined: DataFrame, every: int) -> DataFrame:
 def progress(spark: SparkSession, *, rows: int) -> list[dict[str, Any]]:
     """Wait until so many rows went in since the query started; all its micro-batches.
 
-    Each has its rows, when it began and how long it took, its tasks' reports, and the arrivals and
+    Each has its rows, when it began and how long it took, how much of that the driver alone was at
+    work (planning, and the logs of offsets and commits), its tasks' reports, and the arrivals and
     departures of some rows in microseconds since 1970.
     """
     _wait_for_rows(_running[0], rows)
     return [_batch(one) for one in _running[0].recentProgress if one["numInputRows"]]
 
 
+def stages(spark: SparkSession, *, since: float) -> list[dict[str, Any]]:
+    """The stages that were submitted after `since`: when, and the seconds that each task took.
+
+    As Spark's page has them (``spark.ui.enabled``).
+    """
+    context = spark.sparkContext
+    url = f"{context.uiWebUrl}/api/v1/applications/{context.applicationId}/stages"
+    found = []
+    for stage in _asked(f"{url}?status=complete"):
+        submitted = datetime.strptime(stage["submissionTime"], "%Y-%m-%dT%H:%M:%S.%fGMT")
+        began = submitted.replace(tzinfo=UTC).timestamp()
+        if began >= since:
+            tasks = _asked(f"{url}/{stage['stageId']}/{stage['attemptId']}/taskList?length=1000")
+            found.append({"began": began, "seconds": [one["duration"] / 1000 for one in tasks]})
+    return found
+
+
 def stop(spark: SparkSession) -> None:
     """Stop the query."""
     _running.pop().stop()
+
+
+def _asked(url: str) -> Any:
+    with urllib.request.urlopen(url, timeout=60) as answer:
+        return json.load(answer)
 
 
 def _wait_for_rows(query: StreamingQuery, rows: int) -> None:
@@ -97,12 +121,13 @@ def _batch(one: Any) -> dict[str, Any]:
         if name.startswith("rivermouth.")
         for report in row["tasks"]
     ]
-    told = observed["left"]
+    told, duration = observed["left"], one["durationMs"]
     return {
         "rows": one["numInputRows"],
         "rows_out": told["rows"],
         "began": datetime.fromisoformat(one["timestamp"]).timestamp(),
-        "seconds": one["durationMs"]["triggerExecution"] / 1000,
+        "seconds": duration["triggerExecution"] / 1000,
+        "driver_seconds": (duration["triggerExecution"] - duration["addBatch"]) / 1000,
         "tasks": reports,
         "left": [list(pair) for pair in told["left"]],
     }

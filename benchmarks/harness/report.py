@@ -263,7 +263,8 @@ TABLES: dict[str, tuple[str, Callable[[Document], Cells]]] = {
     "routing_time": ("routing_time", routing_tables.over_time),
     "routing_weighed": ("routing_weighed", routing_tables.weighed),
     "routing_hosts": ("routing_hosts_skews", hosts_tables.speed),
-    "routing_hosts_bars": ("routing_hosts_skews", hosts_tables.bars),
+    "routing_hosts_bars": ("routing_hosts_bar", hosts_tables.bars),
+    "routing_hosts_waits": ("routing_hosts_bar", hosts_tables.waits),
     "routing_hosts_caches": ("routing_hosts_skews", hosts_tables.caches),
     "routing_hosts_weight": ("routing_hosts_skews", hosts_tables.weight),
     "routing_hosts_moves": ("routing_hosts_moves", hosts_tables.moves),
@@ -352,7 +353,7 @@ SCRIPTS = {
     },
     **{
         f"routing_hosts_{part}": f"routing_hosts --only {part}"
-        for part in ("skews", "moves", "binding")
+        for part in ("skews", "bar", "moves", "binding")
     },
     **{f"{name}_hosts": f"workload_hosts --only {name}" for name in ("recall", "traffic")},
     "stream_stream": "stream_stream beside",

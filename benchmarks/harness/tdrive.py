@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -86,7 +87,9 @@ def write_parts(table: pa.Table, folder: Path, files: int) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for number, part in enumerate(parts(table, files)):
         rows = -(-part.num_rows // GROUPS)
-        pq.write_table(part, folder / f"part-{number:03d}.parquet", row_group_size=rows)
+        path = folder / f"part-{number:03d}.parquet"
+        pq.write_table(part, path, row_group_size=rows)
+        os.utime(path, (number, number))  # Spark reads files by age, not by name
     (folder / "_made").touch()
 
 

@@ -8,6 +8,7 @@ import sys
 import time
 
 import pyarrow.parquet as pq
+import pyspark
 import pytest
 from benchmarks.harness import accounting, experiment, plots, report
 from benchmarks.harness.runner import Runner, RunnerFailed
@@ -183,6 +184,13 @@ def test_rounds_alternate_and_warm_up_is_thrown_away():
     assert rows[0]["s"] == 6.0
     assert rows[0]["spread"]["s"] == [3.0, 7.0]
     assert rows[1]["runs"] == 3
+
+
+def test_what_a_peer_runs_on_is_not_taken_for_our_own_version(tmp_path):
+    peers = {"pyspark": "0.1", "sedona": "1.8.0"}
+    found = json.loads(experiment.save("it", [], folder=tmp_path, peers=peers).read_text())
+    assert found["versions"]["pyspark"] == pyspark.__version__
+    assert found["versions"]["peer pyspark"] == "0.1"
 
 
 def test_no_round_is_begun_once_the_time_is_up_but_one_is_measured():

@@ -62,9 +62,9 @@ def url():
 @pytest.mark.parametrize(
     ("way", "bound"),
     [
-        ("none", False), ("hash", False), ("algorithm2", False), ("ours", False),
-        ("cost", False), ("pkg", False), ("wchoices", False), ("ours", True),
-        ("packed_hash", True),
+        ("none", ""), ("hash", ""), ("algorithm2", ""), ("ours", ""), ("cost", ""), ("pkg", ""),
+        ("wchoices", ""), ("ours", "state"), ("ours", "cache"),
+        ("packed_hash", "state"), ("packed_hash", "cache"),
     ],
 )  # fmt: skip
 def test_a_case_joins_every_record_once_and_tells_its_latency(spark, url, tmp_path, way, bound):

@@ -20,12 +20,12 @@ def batches():
     """Two of 400 records on two hosts; in the second one partition has nothing."""
     return [
         {
-            "rows": 400, "rows_out": 400, "began": 100.0, "seconds": 2.0,
+            "rows": 400, "rows_out": 400, "began": 100.0, "seconds": 2.0, "driver_seconds": 0.4,
             "tasks": [task("a", 300, 240), task("b", 100, 60, held=5)],
             "left": [[99_000_000, 101_000_000], [100_000_000, 101_500_000]],
         },
         {
-            "rows": 400, "rows_out": 400, "began": 102.0, "seconds": 1.0,
+            "rows": 400, "rows_out": 400, "began": 102.0, "seconds": 1.0, "driver_seconds": 0.2,
             "tasks": [task("b", 400, 400, held=8, loads=0)],
             "left": [[101_000_000, 102_500_000]],
         },
@@ -47,6 +47,20 @@ def test_rates_loads_and_hits(batches):
     assert caches["hosts"]["b"] == {
         "records": 500, "hit_ratio": pytest.approx(460 / 500), "cached_rows": 8, "workers": 1,
     }  # fmt: skip
+
+
+def test_a_micro_batch_waits_for_its_longest_tasks_and_could_gain_what_they_take_more(batches):
+    stages = [
+        {"began": 99.0, "seconds": [50.0]},  # of the micro-batch before
+        {"began": 100.0, "seconds": [0.5, 0.5]},
+        {"began": 101.0, "seconds": [0.8, 0.2]},
+        {"began": 102.5, "seconds": [0.4, 0.2]},
+    ]
+    found = hosts_measures.waits(batches, stages)
+    assert found["driver_s"] == pytest.approx(0.3)
+    assert found["longest_tasks_s"] == pytest.approx((1.3 + 0.4) / 2)
+    assert found["mean_tasks_s"] == pytest.approx((1.0 + 0.3) / 2)
+    assert found["even_gain"] == pytest.approx((2 / 1.7 + 1 / 0.9) / 2)
 
 
 def test_latency_is_from_arrival_to_row_and_to_the_end_of_the_batch(batches):
@@ -79,16 +93,32 @@ def test_tables_of_skews():
     ways = {"hash": (100.0, 1000.0), "ours": (150.0, 600.0), "none": (160.0, 700.0)}
     rows = [skew(z, case, *figures) for z in (1.10, 1.16) for case, figures in ways.items()]
     result = ABOUT | {"rows": rows}
-    bars = hosts_tables.bars(result)
-    assert bars[1][1:] == ["at least 1.4", "1.50", "1.50"]
-    assert bars[2][1:] == ["at most 0.7", "0.60", "0.60"]
-    assert bars[3][2] == hosts_tables.LABELS["none"]
-    assert bars[4][2] == hosts_tables.LABELS["ours"]
     for table in (hosts_tables.speed, hosts_tables.caches, hosts_tables.weight):
         cells = table(result)
         assert {len(line) for line in cells} == {len(cells[0])}
     assert hosts_tables.speed(result)[2][2:4] == ["150", "1.50"]
     plt.close(hosts_tables.skews_plot(result))
+
+
+def test_tables_of_the_bar():
+    ways = {"hash": (1e5, 2000.0), "none": (1.7e5, 1500.0), "ours": (1.5e5, 1200.0),
+            "stay": (1.6e5, 1000.0)}  # fmt: skip
+    seconds = dict.fromkeys(("driver_s", "longest_tasks_s", "mean_tasks_s", "load_s"), 0.5)
+    rows = [
+        {"z": 1.1, "case": case, "rows_per_s": rate, "p99_ms": p99, "batch_s": 4.0, **seconds,
+         "even_gain": 1.2, "hit_ratio": 0.8, "worker_cores": 0.15,
+         "spread": {"rows_per_s": [rate - 1e4, rate + 1e4], "p99_ms": [p99 - 100, p99 + 200]}}
+        for case, (rate, p99) in ways.items()
+    ]  # fmt: skip
+    result = ABOUT | {"rows": rows}
+    assert [line[1:] for line in hosts_tables.bars(result)] == [
+        ["", "z = 1.10"], ["at least 1.4", "1.50"], ["at least 1.4", "1.60"],
+        ["at most 0.7", "0.60"], ["at most 0.7", "0.50"], ["", "1.20"],
+        ["", hosts_tables.LABELS["none"]], ["", hosts_tables.LABELS["stay"]],
+    ]  # fmt: skip
+    cells = hosts_tables.waits(result)
+    assert {len(line) for line in cells} == {12}
+    assert cells[1][2:5] == ["100 (90-110)", "2.0 (1.9-2.2) s", "4.00 s"]
 
 
 def test_tables_of_moves_and_of_binding():
@@ -99,11 +129,11 @@ def test_tables_of_moves_and_of_binding():
     assert {len(line) for line in cells} == {11}
     plt.close(hosts_tables.moves_plot(result))
     row = {
-        "case": "ours", "bound": True, "partitions": 6, "hit_ratio": 0.9, "cached_rows": 7,
+        "case": "ours", "bound": "state", "partitions": 6, "hit_ratio": 0.9, "cached_rows": 7,
         "missed_per_record": 0.1, "loads_per_million": 120.0, "rows_per_s": 5000.0,
     }  # fmt: skip
     cells = hosts_tables.binding(ABOUT | {"rows": [row]})
-    assert cells[1][1:5] == ["6", "stay", "0.900", "100"]
+    assert cells[1][1:5] == ["6", "stay, by state", "0.900", "100"]
 
 
 def test_table_of_a_workload_by_hosts():

@@ -42,12 +42,12 @@ def routed(
     partitions: int,
     cycle: int,
     path: str,
-    bound: bool = False,
+    bound: str = "",
 ) -> DataFrame:
     """Our join on an incremental cache of `held` rows, its events routed in one of the ways.
 
-    `bound` sends what is routed by hotspots through a stateful operator, whose partitions Spark
-    gives to the executor that had them before.
+    `bound` is what keeps the partitions of what is routed by hotspots with their executors, of
+    `binding`: ``state`` or ``cache``.
     """
     import rivermouth as rm
 
@@ -67,7 +67,7 @@ def routed(
     if bound:
         from benchmarks.suites.routing import binding
 
-        with binding.bound(events.sparkSession, partitions):
+        with binding.bound(events.sparkSession, partitions, bound, relation):
             return _joined(events, table, held, routings[way]())
     return _joined(events, table, held, routings[way]() if way in routings else None)
 

@@ -43,6 +43,29 @@ def balance(batches: Sequence[Batch], partitions: int) -> dict[str, Any]:
     }
 
 
+def waits(batches: Sequence[Batch], stages: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """What a micro-batch waits for, medians in seconds, and what even tasks could gain.
+
+    Of the driver, before and after its stages; of the longest task of each stage; and how long
+    these tasks are in the mean. Where all tasks of a stage took the mean, a micro-batch would be
+    shorter by the difference: `even_gain` is how many times as fast it would be.
+    """
+    whole = np.array([one["seconds"] for one in batches])
+    tasks = [
+        [stage["seconds"] for stage in stages if 0 <= stage["began"] - one["began"] < seconds]
+        for one, seconds in zip(batches, whole, strict=True)
+    ]
+    longest = np.array([sum(map(max, one)) for one in tasks])
+    mean = np.array([sum(map(np.mean, one)) for one in tasks])
+    return {
+        "driver_s": float(np.median([one["driver_seconds"] for one in batches])),
+        "longest_tasks_s": float(np.median(longest)),
+        "mean_tasks_s": float(np.median(mean)),
+        "load_s": float(np.median([_load_seconds(one["tasks"]) for one in batches])),
+        "even_gain": float(np.median(whole / (whole - longest + mean))),
+    }
+
+
 def caches(batches: Sequence[Batch]) -> dict[str, Any]:
     """Hits, keys loaded and statements per record, and what each host has done and holds."""
     hosts: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
@@ -123,6 +146,11 @@ def check(batches: Sequence[Batch]) -> None:
     for one in batches:
         if one["rows"] != one["rows_out"]:
             raise AssertionError(f"{one['rows_out']} rows of {one['rows']} records")
+
+
+def _load_seconds(tasks: Sequence[Mapping[str, Any]]) -> float:
+    """Seconds that a task waits for the store, in the mean."""
+    return float(np.mean([task["cache"]["load_seconds"] for task in tasks]))
 
 
 def _seconds(task: Mapping[str, Any]) -> float:

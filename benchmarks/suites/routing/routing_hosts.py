@@ -2,18 +2,20 @@
 
 A stream of Zipf keys over ten million meets a table in a PostgreSQL by an incremental cache of 1 %
 a host, on the hosts of the cluster lab (``tests/cluster``; Linux, root). Every query warms up with
-all cores; then each worker has a quarter of one and the driver a half.
+all cores; then each worker has a quarter of one and the driver a half. The first is not counted.
 
 ``skews``: no routing, a hash, paper A's Algorithm 2 and ours at four skews (its Figures 11 and 12),
 and at two of them ours by cost, partial key grouping and W-Choices; rows per second at full speed,
-then latency from a record's arrival to its row at half the rate that a hash reached. ``moves``: the
-hot keys move while the query runs. ``binding``: partitions that stay with their executor, and more
-of them than there are hosts.
+then latency from a record's arrival to its row at half the rate that a hash reached. ``bar``: the
+ways that the bar is about, at its two skews, several times in turn, and what a micro-batch waits
+for. ``moves``: the hot keys move while the query runs. ``binding``: partitions that stay with their
+executor, and more of them than there are hosts.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import shutil
 import sys
@@ -21,7 +23,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +32,7 @@ import numpy.typing as npt
 from tests.cluster.lab import ALL_WORKERS, SHARED, Driver, Lab, lab
 
 from benchmarks.harness import hosts_feed
-from benchmarks.harness.experiment import SEED, save
+from benchmarks.harness.experiment import SEED, interleave, progress, save
 from benchmarks.harness.limited_hosts import (
     DELAY_MS,
     DRIVER_CORES,
@@ -53,12 +55,24 @@ SHARE = 0.5  #: of the rate of a hash, at which latency is taken
 FOUR = ("hash", "none", "algorithm2", "ours")  #: the hash first: its rate is the others', too
 ALL = (*FOUR, "cost", "pkg", "wchoices")
 MOVING = ("none", "hash", "algorithm2", "ours", "wchoices")
+BAR_RUNS, BAR_SKEWS = 3, (1.10, 1.16)
+#: what the bar compares: a way, and what keeps its partitions with their executors
+BAR = {
+    "hash": ("hash", ""), "none": ("none", ""), "ours": ("ours", ""), "cost": ("cost", ""),
+    "stay": ("ours", "cache"),
+}  # fmt: skip
+BAR_MEASURES = (
+    "rows_per_s", "batch_s", "load_cv", "load_cv_of_seconds", "hit_ratio", "driver_s",
+    "longest_tasks_s", "mean_tasks_s", "load_s", "even_gain", "cached_rows", "p50_ms", "p99_ms",
+    "p99_to_end_ms",
+)  # fmt: skip
 CONF = {
     # equal files, which together make one task a host
     "spark.sql.files.openCostInBytes": "4096",
     "spark.sql.files.maxPartitionBytes": "134217728",
     "spark.sql.streaming.numRecentProgressUpdates": "1000",
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+    "spark.ui.enabled": "true",  # which tells how long tasks took
 }
 _PROGRAM = "benchmarks.suites.routing.hosts_driver"
 _QUERY = "benchmarks.harness.hosts_query"
@@ -124,13 +138,13 @@ class Run:
     partitions
         Into how many it is routed.
     bound
-        Whether they stay with their executors.
+        What keeps them with their executors, if anything does: ``state`` or ``cache``.
     """
 
     way: str
     name: str
     partitions: int
-    bound: bool = False
+    bound: str = ""
 
 
 class Bench:
@@ -172,6 +186,11 @@ class Bench:
         """All micro-batches of the query, once it has joined so many rows."""
         found: list[dict[str, Any]] = self._driver.call(f"{_QUERY}:progress", rows=rows)
         hosts_measures.check(found)
+        return found
+
+    def stages(self, *, since: float) -> list[dict[str, Any]]:
+        """What Spark tells of the stages that began after `since`."""
+        found: list[dict[str, Any]] = self._driver.call(f"{_QUERY}:stages", since=since)
         return found
 
     def used(self) -> npt.NDArray[np.float64]:
@@ -228,6 +247,8 @@ def skews(size: Size) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     with bench(size) as (made, about):
         for z, ways in size.skews.items():
             warm, fast = _streams(made, z)
+            if not found:
+                _warm_up(made, warm, fast)
             rate = None
             for way in ways:
                 run = Run(way, f"{way}_{round(100 * z)}", size.hosts)
@@ -249,6 +270,13 @@ def _streams(made: Bench, z: float) -> tuple[Path, Path]:
         write(folder / name, size, z, part) for name, part in zip(names, numbers, strict=True)
     )
     return warm, fast
+
+
+def _warm_up(made: Bench, warm: Path, fast: Path) -> None:
+    """A query that is not counted: what a JVM runs first, it compiles."""
+    run = Run("ours", "first", made.size.hosts)
+    with made.running(run, warm) as folder:
+        _at_full_speed(made, run, fast, folder)
 
 
 def _measured(
@@ -277,14 +305,50 @@ def _at_full_speed(made: Bench, run: Run, fast: Path, folder: Path) -> dict[str,
     made.publish(fast, folder / "fast")
     batches = made.joined(size.batch * (size.warm + size.measured))[-size.measured :]
     cores = ((made.used() - before) / (time.monotonic() - began)).round(3).tolist()
+    stages = made.stages(since=batches[0]["began"])
     return {
         **hosts_measures.rates(batches),
         **hosts_measures.balance(batches, run.partitions),
+        **hosts_measures.waits(batches, stages),
         **hosts_measures.caches(batches),
         "worker_cores": cores[:-2],
         "driver_cores": cores[-2],
         "store_cores": cores[-1],
     }
+
+
+def bar(size: Size) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """By hotspots against a hash at the two skews of the bar, medians of runs taken in turn."""
+    found = []
+    with bench(size) as (made, about):
+        for z in BAR_SKEWS:
+            streams = _streams(made, z)
+            if not found:
+                _warm_up(made, *streams)
+            turn = partial(_turn, made, z, streams, {}, itertools.count())
+            cases = {name: partial(turn, *way) for name, way in BAR.items()}
+            with progress(f"routing_hosts, z = {z}", BAR_RUNS * len(cases)) as step:
+                rows = interleave(cases, runs=BAR_RUNS, warmup=0, step=step)
+            found += [row | {"z": z} for row in rows]
+    return found, about
+
+
+def _turn(
+    made: Bench,
+    z: float,
+    streams: tuple[Path, Path],
+    rate: dict[str, float],
+    numbers: Iterator[int],
+    way: str,
+    bound: str,
+) -> dict[str, float]:
+    """One run of a way; the first of all sets the rate at which latency is taken."""
+    run = Run(way, f"bar_{round(100 * z)}_{next(numbers)}", made.size.hosts, bound)
+    row = _measured(made, run, z, *streams, rate.get("rate"))
+    rate.setdefault("rate", row["rate"])
+    _tell(row | {"z": z, "case": way, "bound": bound})
+    kept = {name: row[name] for name in BAR_MEASURES}
+    return kept | {"rate": row["rate"], "worker_cores": float(np.mean(row["worker_cores"]))}
 
 
 def moves(size: Size) -> tuple[list[dict[str, Any]], dict[str, Any]]:
@@ -311,17 +375,20 @@ def binding(size: Size) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     found, z = [], 1.10
     with bench(size) as (made, about):
         warm, fast = _streams(made, z)
+        _warm_up(made, warm, fast)
         for way, times, bound in (
-            ("none", 1, False),
-            ("hash", 1, False),
-            ("packed_hash", 1, False),
-            ("packed_hash", 1, True),
-            ("ours", 1, False),
-            ("ours", 1, True),
-            ("ours", 2, False),
-            ("ours", 2, True),
+            ("none", 1, ""),
+            ("hash", 1, ""),
+            ("packed_hash", 1, ""),
+            ("packed_hash", 1, "state"),
+            ("packed_hash", 1, "cache"),
+            ("ours", 1, ""),
+            ("ours", 1, "state"),
+            ("ours", 1, "cache"),
+            ("ours", 2, ""),
+            ("cost", 1, "cache"),
         ):
-            name = f"binding_{way}_{times}{'_bound' * bound}"
+            name = "_".join(filter(None, ("binding", way, str(times), bound)))
             run = Run(way, name, times * size.hosts, bound)
             with made.running(run, warm) as folder:
                 row = _at_full_speed(made, run, fast, folder)
@@ -330,13 +397,16 @@ def binding(size: Size) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     return found, about
 
 
-PARTS = {"skews": skews, "moves": moves, "binding": binding}
+PARTS = {"skews": skews, "bar": bar, "moves": moves, "binding": binding}
 
 
 def _tell(row: dict[str, Any]) -> None:
-    shown = ("rows_per_s", "load_cv", "hit_ratio", "cached_rows", "p50_ms", "p99_ms", "store_cores")
+    shown = (
+        "rows_per_s", "load_cv", "hit_ratio", "cached_rows", "even_gain", "driver_s",
+        "longest_tasks_s", "mean_tasks_s", "p50_ms", "p99_ms", "store_cores",
+    )  # fmt: skip
     said = {name: round(row[name], 3) for name in shown if name in row}
-    _say(f"z {row['z']}, {row['case']}{', bound' * row.get('bound', False)}: {said}")
+    _say(f"z {row['z']}, {row['case']} {row.get('bound', '')}: {said}")
 
 
 def _say(text: str) -> None:

@@ -125,16 +125,27 @@ def growth_plot(result: Document) -> Any:
     import matplotlib.pyplot as plt
 
     figure, panels = plt.subplots(1, 5, figsize=(13, 2.9), sharey=True, layout="constrained")
+    lines = {
+        "join_interval": ("join_interval", "o-", "#0b7a75"),
+        "join_window": ("join_window", "s--", "#d9822b"),
+        "binrtree": ("join_interval, BinR-tree", "^:", "#4c63b6"),
+    }
     for axes, (axis, label) in zip(panels, AXES.items(), strict=True):
-        for case, style in (("join_interval", "o-"), ("join_window", "s--")):
-            rows = [r for r in result["rows"] if r["axis"] == axis and r["case"] == case]
+        for case, (name, style, colour) in lines.items():
+            of_it = ("binrtree", "join_interval") if case == "binrtree" else (axis, case)
+            if case == "binrtree" and axis != "bin":
+                continue
+            rows = [r for r in result["rows"] if (r["axis"], r["case"]) == of_it]
             if rows:
                 points = sorted((row["value"], row["rows_per_s"]) for row in rows)
-                colour = "#0b7a75" if case == "join_interval" else "#d9822b"
-                axes.plot(*zip(*points, strict=True), style, color=colour, label=case)
+                axes.plot(*zip(*points, strict=True), style, color=colour, label=name)
+        ticks = sorted({row["value"] for row in result["rows"] if row["axis"] == axis})
         if axis != "cores":
             axes.set_xscale("log")
+        axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks], fontsize=7, rotation=45)
+        axes.minorticks_off()
         axes.set_xlabel(label)
+    panels[3].legend(frameon=False, fontsize=8)
     panels[0].set_ylabel("input rows per second")
     panels[0].set_ylim(bottom=0)
     panels[1].legend(frameon=False, fontsize=8)

@@ -170,7 +170,7 @@ def main() -> None:
             data=f"{tdrive.TDRIVE} in {files} files, {tdrive.DISTRICTS}",
             seed=SEED,
             conf=streams.CONF,
-            peers={f"peer {name}": pin for name, pin in sedona.SEDONA.versions.items()},
+            peers=sedona.SEDONA.versions,
         )
         print(path)
 

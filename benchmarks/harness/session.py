@@ -48,7 +48,8 @@ def start(*, cores: int, conf: Mapping[str, str] | None = None) -> Runner:
 def main(cores: str, conf: str) -> None:
     """The process itself: answers ``{"case", "options", "folder", "files", "count", "watch"}``.
 
-    With ``steady`` the answer has the CPU time after the first micro-batch, too.
+    With ``steady`` the answer has the CPU time after the first micro-batch, too. With ``whole`` the
+    files are a batch frame.
     """
     from rivermouth.spark.runtime.session import local_session
 
@@ -57,12 +58,16 @@ def main(cores: str, conf: str) -> None:
     spark = local_session("bench", cores=int(cores), conf=streams.CONF | json.loads(conf))
 
     @cache  # a frame defined once loads its table once, as a stream that runs for days does
-    def defined(case: str, options: str, folder: str, files: int) -> DataFrame:
-        return CASES[case](streams.read(spark, folder, files), **json.loads(options))
+    def defined(case: str, options: str, folder: str, files: int, whole: bool = False) -> DataFrame:
+        read = streams.read_whole if whole else streams.read
+        return CASES[case](read(spark, folder, files), **json.loads(options))
 
     def answer(request: dict[str, Any]) -> dict[str, Any]:
         options = json.dumps(request.get("options", {}))
-        frame = defined(request["case"], options, request["folder"], request["files"])
+        where = (request["folder"], request["files"])
+        if request.get("whole"):
+            return streams.write(defined(request["case"], options, *where, whole=True))
+        frame = defined(request["case"], options, *where)
         if names := request.get("count"):
             frame = streams.counted(frame, "district", names)
         parts = request.get("options", {}).get("partitions", 0)

@@ -1,5 +1,7 @@
 """A folder of equal Parquet files as a stream: one file a micro-batch, a sink that keeps nothing.
 
+Or as a batch frame, all files at once, to the same sink.
+
 PySpark and the standard library only: peers import this in their own environments.
 """
 
@@ -32,14 +34,18 @@ CONF = {
 
 def read(spark: SparkSession, folder: str, files: int) -> DataFrame:
     """The first `files` files of `folder` as a stream."""
-    wanted = ",".join(f"{number:03d}" for number in range(files))
     schema = spark.read.parquet(folder).schema
-    return (
-        spark.readStream.schema(schema)
-        .option("maxFilesPerTrigger", 1)
-        .option("pathGlobFilter", f"part-{{{wanted}}}.parquet")
-        .parquet(folder)
-    )
+    reader = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1)
+    return reader.option("pathGlobFilter", _wanted(files)).parquet(folder)
+
+
+def read_whole(spark: SparkSession, folder: str, files: int) -> DataFrame:
+    """The first `files` files of `folder` as a batch frame."""
+    return spark.read.option("pathGlobFilter", _wanted(files)).parquet(folder)
+
+
+def _wanted(files: int) -> str:
+    return "part-{" + ",".join(f"{number:03d}" for number in range(files)) + "}.parquet"
 
 
 def counted(frame: DataFrame, column: str, values: list[str]) -> DataFrame:
@@ -48,6 +54,17 @@ def counted(frame: DataFrame, column: str, values: list[str]) -> DataFrame:
 
     counts = [sf.count_if(sf.col(column) == value).alias(value) for value in values]
     return frame.observe("counts", *counts)
+
+
+def write(frame: DataFrame) -> dict[str, Any]:
+    """Run the batch frame: wall seconds and rows out."""
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as sf
+
+    told = Observation("rows")
+    start = time.perf_counter()
+    frame.observe(told, sf.count("*").alias("out")).write.format("noop").mode("append").save()
+    return {"wall_s": time.perf_counter() - start, "batches": 1, "rows_out": told.get["out"]}
 
 
 def drain(

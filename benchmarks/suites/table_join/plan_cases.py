@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+import shapely
 
 from benchmarks.harness import tdrive
 from benchmarks.harness.experiment import CACHE, SEED, data
@@ -20,9 +22,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 WIDTHS = (4, 12, 24)  #: columns
-CONDITIONS = ("keys", "range", "within", "nearest")
+CONDITIONS = ("keys", "many_keys", "range", "within", "many_within", "nearest")
 PLANS = ("workers", "udf", "native")
 _HOME = CACHE / "plans"
+_MANY = 1_000_000  # keys
+_STARS, _CORNERS = 3_000, 100  # polygons and the corners of each
 _PLACES = 1_000  # that are looked for by nearest
 _SLOT = np.timedelta64(5, "m")
 
@@ -70,7 +74,9 @@ def tables() -> dict[str, Path]:
     rng = np.random.default_rng(SEED)
     made = {
         "keys": {"taxi": pa.array(np.arange(12_000, dtype=np.int32)), "name": _names(12_000)},
+        "many_keys": {"taxi": pa.array(np.arange(_MANY, dtype=np.int32)), "name": _names(_MANY)},
         "range": {"slot": pa.array(slots), "name": _names(len(slots))},
+        "many_within": {"shape": _stars(rng), "name": _names(_STARS)},
         "nearest": {
             "x": rng.uniform(116.0, 116.8, _PLACES),
             "y": rng.uniform(39.6, 40.2, _PLACES),
@@ -88,6 +94,22 @@ def _names(count: int) -> pa.Array:
     return pa.array([f"name {number}" for number in range(count)])
 
 
+def _stars(rng: np.random.Generator) -> npt.NDArray[np.object_]:
+    """Polygons of uneven outline over the city, as WKB."""
+    middle = np.stack([rng.uniform(116.0, 116.8, _STARS), rng.uniform(39.6, 40.2, _STARS)], axis=1)
+    turn = np.linspace(0, 2 * np.pi, _CORNERS, endpoint=False)
+    around = np.stack([np.cos(turn), np.sin(turn)], axis=1)
+    far = rng.uniform(0.003, 0.006, (_STARS, _CORNERS, 1))
+    return np.asarray(shapely.to_wkb(shapely.polygons(middle[:, None] + far * around)))
+
+
+def table_bytes(condition: str) -> int:
+    """How large the table's file is."""
+    return (
+        data(tdrive.DISTRICTS) if condition == "within" else _HOME / f"{condition}.parquet"
+    ).stat().st_size  # fmt: skip
+
+
 def asked(condition: str) -> dict[str, Any]:
     """The arguments of join_table besides events and plan."""
     import rivermouth as rm
@@ -98,10 +120,13 @@ def asked(condition: str) -> dict[str, Any]:
         return {"table": table, "on": rm.within(here, "geometry"), "columns": ["district"]}
     on = {
         "keys": rm.keys("taxi"),
+        "many_keys": rm.keys("taxi"),
+        "many_within": rm.within(here, "shape"),
         "range": rm.between("ts", "slot", lower="-5 minutes", upper="0 seconds"),
         "nearest": rm.nearest(here, rm.point("x", "y")),
     }
-    table = rm.tables.parquet(str(_HOME / f"{condition}.parquet"))
+    shapes = {"geometry": "shape"} if condition == "many_within" else {}
+    table = rm.tables.parquet(str(_HOME / f"{condition}.parquet"), **shapes)
     return {"table": table, "on": on[condition], "columns": ["name"]}
 
 

@@ -1,13 +1,15 @@
 """Each plan of join_table by batch size, width of the events and condition.
 
-CPU seconds of a stream from files, one a micro-batch, to a sink that keeps nothing: Spark's own
-work is in it. All plans of all cells take turns in one session. At the largest size the rows also
-pass through an identity ``mapInArrow``, the least that any join of whole rows in Python costs, and
-through a function that gives a constant, the least that one of two columns does.
+CPU seconds of a stream from files, one a micro-batch, and of batch frames, all files at once, to a
+sink that keeps nothing: Spark's own work is in it. All plans of all cells take turns in one
+session. At the largest size of a stream the rows also pass through an identity ``mapInArrow``, the
+least that any join of whole rows in Python costs, and through a function that gives a constant, the
+least that one of two columns does.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,12 +21,14 @@ from benchmarks.suites.table_join.plan_cases import (
     PLANS,
     WIDTHS,
     Events,
+    table_bytes,
     tables,
 )
 
 RUNS = 2
 FLOORS = ("scan", "identity", "constant")  #: what passes rows on, at the largest size
-SIZES = ((2_000, 6), (50_000, 4), (450_000, 3))  #: rows a micro-batch, micro-batches
+STREAMS = ((2_000, 6), (50_000, 4), (450_000, 3))  #: rows a micro-batch, micro-batches
+FRAMES = ((50_000, 2), (450_000, 3))  #: of a batch frame: rows a file, files
 
 
 @dataclass(frozen=True)
@@ -35,13 +39,23 @@ class Cell:
     events: Events
     condition: str
     plan: str
+    is_stream: bool = True
+
+    @property
+    def rows(self) -> int:
+        """The rows of a micro-batch, or of the batch frame."""
+        return self.events.rows * (1 if self.is_stream else self.events.files)
+
+    @property
+    def kind(self) -> str:
+        """What the events are."""
+        return "stream" if self.is_stream else "batch"
 
     @property
     def name(self) -> str:
         """Tells it from the others of the run."""
-        return (
-            f"{self.condition}, {self.events.width} columns, {self.events.rows} rows, {self.plan}"
-        )
+        where = f"{self.kind}, {self.events.width} columns, {self.rows} rows"
+        return f"{self.condition}, {where}, {self.plan}"
 
     def measure(self) -> dict[str, float]:
         """Run once."""
@@ -51,30 +65,37 @@ class Cell:
             options={"condition": self.condition} if is_join else {},
             folder=str(self.events.folder()),
             files=self.events.files,
+            whole=not self.is_stream,
         )
         return {
-            "cpu_s_per_million": found["cpu_s"] / found["rows_in"] * 1e6,
+            "cpu_s_per_million": found["cpu_s"] / (self.rows * found["batches"]) * 1e6,
             "cpu_ms_per_batch": found["cpu_s"] / found["batches"] * 1e3,
+            "batches": found["batches"],
             "wall_s": found["wall_s"],
             "rows_out": found["rows_out"],
         }
 
 
-def cells(runner: Runner, sizes: tuple[tuple[int, int], ...]) -> list[Cell]:
+def cells(runner: Runner, *, quick: bool) -> list[Cell]:
     """All that is measured."""
-    made = []
-    for rows, files in sizes:
-        for width in WIDTHS:
-            events = Events(rows, files, width)
-            made += [
-                Cell(runner, events, condition, plan)
-                for condition in CONDITIONS
-                for plan in PLANS
-                if (condition, plan) != ("nearest", "native")  # has no form in Spark SQL
-            ]
-            if rows == sizes[-1][0]:
-                made += [Cell(runner, events, "none", plan) for plan in FLOORS]
-    return made
+    files = ((500, 2), (2_000, 1)) if quick else STREAMS
+    wholes = ((500, 2),) if quick else FRAMES
+    made = [
+        cell
+        for sizes, is_stream in ((files, True), (wholes, False))
+        for rows, count in sizes
+        for width in (WIDTHS if (rows, count) == sizes[-1] else (WIDTHS[0], WIDTHS[-1]))
+        for cell in _plans(runner, Events(rows, count, width), is_stream)
+    ]
+    largest = (Events(*files[-1], width) for width in WIDTHS)
+    return made + [Cell(runner, events, "none", floor) for events in largest for floor in FLOORS]
+
+
+def _plans(runner: Runner, events: Events, is_stream: bool) -> Iterator[Cell]:
+    for condition in CONDITIONS:
+        for plan in PLANS:
+            if (condition, plan) != ("nearest", "native"):  # has no form in Spark SQL
+                yield Cell(runner, events, condition, plan, is_stream)
 
 
 def rows_of(found: list[Cell], measured: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -82,13 +103,15 @@ def rows_of(found: list[Cell], measured: list[dict[str, Any]]) -> list[dict[str,
     out: dict[tuple[Any, ...], set[float]] = {}
     for cell, row in zip(found, measured, strict=True):
         if cell.plan in PLANS:
-            out.setdefault((cell.events, cell.condition), set()).add(row["rows_out"])
+            key = (cell.events, cell.condition, cell.is_stream)
+            out.setdefault(key, set()).add(row["rows_out"])
     if wrong := {key: given for key, given in out.items() if len(given) != 1}:
         raise AssertionError(f"the plans give different numbers of rows: {wrong}")
     return [
         row
-        | {"condition": cell.condition, "width": cell.events.width, "rows": cell.events.rows}
-        | {"plan": cell.plan, "batches": cell.events.files}
+        | {"condition": cell.condition, "width": cell.events.width, "rows": cell.rows}
+        | {"plan": cell.plan, "kind": cell.kind}
+        | ({} if cell.condition == "none" else {"table_bytes": table_bytes(cell.condition)})
         for cell, row in zip(found, measured, strict=True)
     ]
 
@@ -98,10 +121,9 @@ def main() -> None:
     given = arguments(__doc__)
     data(tdrive.TDRIVE)
     tables()
-    sizes = ((500, 2), (2_000, 1)) if given.quick else SIZES
     runs, warmup = (given.runs or 1, 0) if given.quick else (given.runs or RUNS, 1)
     with session.start(cores=2) as runner:
-        found = cells(runner, sizes)
+        found = cells(runner, quick=given.quick)
         with progress("plans", len(found) * (warmup + runs)) as step:
             todo: dict[str, Case] = {cell.name: cell.measure for cell in found}
             measured = interleave(todo, runs=runs, warmup=warmup, step=step, minutes=given.minutes)

@@ -120,20 +120,18 @@ def test_distances_that_are_known(spot, shape, metres):
 def test_a_hundred_thousand_points_at_borders_lie_on_them():
     """Points of arcs are within a few nanometres, and beside them as far as they were moved."""
     rng = np.random.default_rng(7)
-    turn = (np.arange(4000) + rng.uniform(0, 0.8, 4000)) / 4000 * 2 * np.pi
-    ring = np.column_stack([np.cos(turn), np.sin(turn)]) * rng.uniform(3, 9, 4000)[:, None]
-    shape = shapely.Polygon(np.add(ring, (178.0, 75.0)))
+    shape = spiky_ring(rng)
     tree = edge_tree.build(array([shape]), sphere=True)
     xy = shapely.get_coordinates(shape)
     e, share = rng.integers(0, 4000, 100_000), rng.random(100_000)
-    a, b = (_vectors(xy[at]) for at in (e, e + 1))
+    a, b = (vectors(xy[at]) for at in (e, e + 1))
     on = a + share[:, None] * (b - a)
     on /= np.linalg.norm(on, axis=1)[:, None]
-    assert tree.nearest(*_degrees(on), 1, None)[2].max() < 1e-8
+    assert tree.nearest(*degrees(on), 1, None)[2].max() < 1e-8
     normal = np.cross(a, b)
     normal /= np.linalg.norm(normal, axis=1)[:, None]
     moved = on + 1e-3 / RADIUS * normal * rng.choice([-1, 1], len(on))[:, None]
-    metres = tree.nearest(*_degrees(moved / np.linalg.norm(moved, axis=1)[:, None]), 1, None)[2]
+    metres = tree.nearest(*degrees(moved / np.linalg.norm(moved, axis=1)[:, None]), 1, None)[2]
     assert metres.max() < 1e-3 + 1e-8
     is_in = metres == 0
     assert 0.4 < is_in.mean() < 0.6
@@ -141,11 +139,20 @@ def test_a_hundred_thousand_points_at_borders_lie_on_them():
     assert np.mean(np.abs(metres[~is_in] - 1e-3) < 1e-8) > 0.99
 
 
-def _vectors(xy):
+def spiky_ring(rng):
+    """A star of 4,000 arcs over the antimeridian."""
+    turn = (np.arange(4000) + rng.uniform(0, 0.8, 4000)) / 4000 * 2 * np.pi
+    ring = np.column_stack([np.cos(turn), np.sin(turn)]) * rng.uniform(3, 9, 4000)[:, None]
+    return shapely.Polygon(np.add(ring, (178.0, 75.0)))
+
+
+def vectors(xy):
+    """Unit vectors of places in degrees."""
     lon, lat = np.radians(xy).T
     return np.column_stack([np.cos(lat) * np.cos(lon), np.cos(lat) * np.sin(lon), np.sin(lat)])
 
 
-def _degrees(vectors):
+def degrees(vectors):
+    """Longitudes and latitudes of vectors, of any length."""
     lon = np.degrees(np.arctan2(vectors[:, 1], vectors[:, 0]))
     return lon, np.degrees(np.arctan2(vectors[:, 2], np.hypot(vectors[:, 0], vectors[:, 1])))

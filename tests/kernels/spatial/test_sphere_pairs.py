@@ -7,7 +7,7 @@ import pytest
 import shapely
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.kernels.spatial.test_sphere_edges import SHAPES
+from tests.kernels.spatial.test_sphere_edges import SHAPES, degrees, spiky_ring, vectors
 from tests.support.examples import examples
 from tests.support.shapes import array
 
@@ -99,3 +99,34 @@ def test_what_is_known(one, other, degrees):
 def test_none_is_nowhere():
     left = sphere_pairs.build(array([None, shapely.Point(0, 0)]))
     assert [n.tolist() for n in left.near(np.arange(2), left, math.inf)] == [[1], [1]]
+
+
+def test_a_hundred_thousand_segments_at_a_border_touch_it_or_are_as_far_as_they_were_moved():
+    """Of 10 cm, along the normal of the border's arc: from it outwards, or from 1 mm beside it."""
+    rng = np.random.default_rng(11)
+    shape = spiky_ring(rng)
+    xy = shapely.get_coordinates(shape)
+    e, share = rng.integers(0, len(xy) - 1, 100_000), rng.random(100_000)
+    a, b = (vectors(xy[at]) for at in (e, e + 1))
+    on = a + share[:, None] * (b - a)
+    on /= np.linalg.norm(on, axis=1)[:, None]
+    normal = np.cross(a, b)
+    normal *= rng.choice([-1, 1], len(on))[:, None] / np.linalg.norm(normal, axis=1)[:, None]
+    ring = sphere_pairs.build(array([shape]))
+
+    def metres(beside):
+        """From the ring to segments that begin so far beside it."""
+        ends = [
+            np.column_stack(degrees(on + far / RADIUS * normal)) for far in (beside, beside + 0.1)
+        ]
+        lines = sphere_pairs.build(shapely.linestrings(np.stack(ends, axis=1)))
+        rows = np.arange(len(on))
+        return lines.distances(rows, ring, np.zeros_like(rows), math.inf)
+
+    assert metres(0.0).max() < 2e-8
+    beside = metres(1e-3)
+    is_in = beside == 0
+    assert 0.4 < is_in.mean() < 0.6
+    assert beside.max() < 1e-3 + 2e-8
+    # few are near another edge than the one they were moved from
+    assert np.mean(np.abs(beside[~is_in] - 1e-3) < 2e-8) > 0.99

@@ -28,6 +28,9 @@ INSIDE = """
 def inside():
     return rm.join_table(spark.read.parquet(f"{folder}/in"), districts, on=on)
 """
+REGISTERED = """
+rm.register(spark, "district_of", districts, on=on, cache=cache)
+"""
 TRANSFORMATIONS = """
 from pyspark import pipelines as dp
 from pyspark.sql import SparkSession
@@ -116,3 +119,11 @@ def test_inside_of_a_query_function_spark_refuses_them(folder):
     run = ran(folder, TRANSFORMATIONS.format(folder=str(folder)) + INSIDE)
     assert run.returncode != 0
     assert "ATTEMPT_ANALYSIS_IN_PIPELINE_QUERY_FUNCTION" in run.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_spark_refuses_a_function_in_sql_there(folder):
+    run = ran(folder, TRANSFORMATIONS.format(folder=str(folder)) + REGISTERED)
+    assert run.returncode != 0
+    assert "spark.udf.register" in run.stdout

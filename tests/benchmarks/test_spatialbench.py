@@ -24,8 +24,10 @@ def test_the_cheapest_engine_comes_first_and_a_wrong_answer_says_so():
         }  # fmt: skip
 
     rows = [row("rivermouth", 8.0), row("sedonadb", 4.0), row("duckdb", 6.0, agrees=False)]
+    rows.append({"query": "q8", "floor": "q8_read", "cpu_s": 2, "wall_s": 1, "memory_gb": 1.0})
     _, *lines = spatialbench_tables.table({"rows": rows})
     assert [line[1:4] + line[-1:] for line in lines] == [
+        ["Spark reads the trips' places, no join", "2", "0.50", ""],
         ["SedonaDB", "4", "1.00", "as published"],
         ["DuckDB spatial", "6", "1.50", "wrong"],
         ["rivermouth, on Spark", "8", "2.00", "as published"],

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
+import pyarrow as pa
 import shapely
 
 import rivermouth as rm
@@ -67,7 +68,26 @@ def q12(spark: SparkSession, trips: DataFrame, buildings: Any) -> DataFrame:
     return found.orderBy("mean", "t_tripkey", ascending=[False, True])
 
 
-QUERIES: dict[str, Callable[..., DataFrame]] = {"q8": q8, "q9": q9, "q12": q12}
+def q8_read(spark: SparkSession, trips: DataFrame, buildings: Any) -> DataFrame:
+    """Every trip's place is read, and nothing is done with it."""
+    from pyspark.sql import functions as sf
+
+    return trips.select(sf.sum(sf.length("t_pickuploc")))
+
+
+def q8_into_python(spark: SparkSession, trips: DataFrame, buildings: Any) -> DataFrame:
+    """Every trip's place goes to Python, and nothing comes back."""
+
+    def none(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield batch.slice(0, 0)
+
+    return trips.select("t_pickuploc").mapInArrow(none, "t_pickuploc binary")
+
+
+QUERIES: dict[str, Callable[..., DataFrame]] = {
+    "q8": q8, "q9": q9, "q12": q12, "q8_read": q8_read, "q8_into_python": q8_into_python,
+}  # fmt: skip
 
 
 def main(data: str) -> None:

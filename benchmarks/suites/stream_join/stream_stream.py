@@ -9,7 +9,7 @@ workers can cost less than the first and, for its second input, the second.
 
 Then paper C's Figures 12 to 15 (cores, length of the interval, cells, bins, bins with the paper's
 own BinR-tree), the cost of small batches, a nested loop and topological predicates, and what a
-place costs that has most of the rows.
+place costs that has most of the rows; and where the CPU time of the sparse join goes.
 Latency is measured by `stream_latency`.
 """
 
@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from benchmarks.harness import daytime, session, streams
+from benchmarks.harness import daytime, session, stacks, streams
 from benchmarks.harness.daytime import Daytime
 from benchmarks.harness.experiment import SEED, Case, data, interleave, progress, save
 from benchmarks.harness.runner import Runner
@@ -30,7 +30,7 @@ from benchmarks.harness.tdrive import TDRIVE
 from benchmarks.peers import flink
 from benchmarks.peers.environment import PeerUnavailable
 
-PARTS = ("beside", "growth", "crowd")
+PARTS = ("beside", "growth", "crowd", "where")
 FLINK = "flink_cells"
 CONF = {"spark.sql.streaming.join.stateFormatVersion": "4"}
 SPARSE, DENSE = {"meters": 100.0, "seconds": 60}, {"meters": 1000.0, "seconds": 300}
@@ -44,6 +44,19 @@ SIDE = 0.002  #: degrees of the boxes that meet
 WORKLOADS = {
     "sparse": (SPARSE, TEN_HOURS, HALF_AN_HOUR),
     "dense": (DENSE, ONE_HOUR, TEN_MINUTES),
+}
+#: parts of the join's own Python by the files that they are in
+PYTHON_PARTS = {
+    "kernels/stream_join/routing.py": "buckets of rows",
+    "kernels/state/bucketing.py": "messages of buckets",
+    "kernels/stream_join/side_state.py": "state",
+    "kernels/stream_join/band_join.py": "search",
+    "kernels/stream_join/pairing.py": "search",
+    "kernels/stream_join/times.py": "search",
+    "kernels/stream_join/pair_emitter.py": "pairs",
+    "kernels/stream_join/output_buffer.py": "pairs",
+    "kernels/stream_join/": "the rest of the join",
+    "spark/engines/": "our engine, and what it waits for",
 }
 WARM = 5  #: runs of ours before it counts
 CELLS = (1.0, 2.0, 3.0, 4.0)  #: widths of the cells of Spark's own, in distances
@@ -224,8 +237,37 @@ def crowd(two: Runner, *, quick: bool) -> list[dict[str, Any]]:
     return rows
 
 
+def where(two: Runner, *, quick: bool) -> list[dict[str, Any]]:
+    """The CPU seconds of the sparse join by program, beside rows without a join, and by part."""
+    taxis = QUICK if quick else TEN_HOURS
+    join = Line("join_interval", two, 2, taxis, SPARSE)
+    for _ in range(0 if quick else WARM):
+        found = join.measure()
+    each = 1 if quick else round(2 * found["pairs"] / found["rows"])
+    lines = [
+        join,
+        Line("rows_out", two, 2, taxis, {"each": each}),
+        Line("rows_in", two, 2, taxis, {}),
+    ]
+    rows = []
+    for line in lines:
+        line.measure()
+        before = stacks.by_program(two.pid)
+        found = line.measure()
+        used = {
+            name: seconds - before[name] for name, seconds in stacks.by_program(two.pid).items()
+        }
+        jvm = used.pop("java")
+        rows.append({"case": line.case, "rows": found["rows"], "pairs": found["pairs"],
+                     "jvm_s": jvm, "python_s": sum(used.values())})  # fmt: skip
+    found, seen = stacks.sampled(two.pid, join.measure)
+    workers = {stack: count for stack, count in seen.items() if "pyspark/daemon" in stack}
+    shares = stacks.by_part(workers, PYTHON_PARTS, "PySpark's own")
+    return [*rows, {"case": "python", "looks": sum(workers.values()), "shares": shares}]
+
+
 def main() -> None:
-    """Leave ``stream_stream``, its ``_growth`` and its ``_crowd``, or the parts that are named."""
+    """Leave ``stream_stream``, ``_growth``, ``_crowd`` and ``_where``, or the parts named."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("parts", nargs="*", choices=[[], *PARTS], default=[])
     parser.add_argument("--quick", action="store_true", help="small inputs, one run: a smoke test")
@@ -251,6 +293,8 @@ def main() -> None:
                 warm(one, QUICK if given.quick else Daytime(12, 60, 14))
                 grown = growth(one, two, quick=given.quick)
             print(save("stream_stream_growth", grown, **about), flush=True)
+        if "where" in parts:
+            print(save("stream_stream_where", where(two, quick=given.quick), **about), flush=True)
         if "crowd" in parts:
             print(save("stream_stream_crowd", crowd(two, quick=given.quick), **about))
 

@@ -281,6 +281,7 @@ TABLES: dict[str, tuple[str, Callable[[Document], Cells]]] = {
     "grids": ("grids", shape_tables.grids),
     "growth": ("growth", shape_tables.growth),
     "plans": ("plans", plan_tables.plans),
+    "plan_choice": ("plans", plan_tables.choice),
     "plan_floors": ("plans", plan_tables.floors),
     "memory": ("memory", memory),
     "changes": ("changes", changes),

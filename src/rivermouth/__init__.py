@@ -60,6 +60,7 @@ if TYPE_CHECKING:
         within,
     )
     from rivermouth.spec.grids import grid
+    from rivermouth.spec.plans import cheapest
     from rivermouth.spec.preferences import skyline, top
     from rivermouth.spec.routing import by_hash, by_hotspot
     from rivermouth.spec.slack import fixed, max_delay, quality
@@ -107,6 +108,7 @@ _NAMES = {
         ),
         "rivermouth.spec.aggregates",
     ),
+    "cheapest": "rivermouth.spec.plans",
     **dict.fromkeys(("skyline", "top"), "rivermouth.spec.preferences"),
     **dict.fromkeys(("by_hash", "by_hotspot"), "rivermouth.spec.routing"),
     **dict.fromkeys(("fixed", "max_delay", "quality"), "rivermouth.spec.slack"),
@@ -129,6 +131,7 @@ __all__ = [
     "by_hash",
     "by_hotspot",
     "changes",
+    "cheapest",
     "compact",
     "contains",
     "correct",

@@ -1,34 +1,82 @@
-"""The tables of join_table's plans, from rows made by hand."""
+"""The tables of join_table's plans, from rows made by hand, and costs that are fitted."""
 
-from benchmarks.suites.table_join import plan_tables
+import json
+
+from benchmarks.harness.experiment import RESULTS
+from benchmarks.suites.table_join import plan_fit, plan_tables
+
+from rivermouth.spark.engines.plan_costs import COSTS
 
 
-def row(condition, width, rows, plan, cost):
+def row(condition, width, rows, plan, cost, kind="stream"):
     return {
         "condition": condition,
+        "kind": kind,
         "width": width,
         "rows": rows,
         "plan": plan,
         "cpu_s_per_million": cost,
+        "table_bytes": 1000,
     }
 
 
-def test_a_cell_names_its_best_plan_and_the_defaults_distance_from_it():
-    found = plan_tables.plans(
-        {
-            "rows": [
-                row("keys", 24, 2000, "workers", 6.0),
-                row("keys", 24, 2000, "udf", 4.0),
-                row("keys", 24, 2000, "native", 5.0),
-                row("nearest", 4, 2000, "workers", 2.0),
-                row("nearest", 4, 2000, "udf", 3.0),
-            ]
-        }
-    )
-    assert found[1:] == [
-        ["keys, 24, 2,000", "6.00", "4.00", "5.00", "`udf`", "1.50"],
-        ["nearest, 4, 2,000", "2.00", "3.00", "", "`workers`", "1.00"],
+def test_a_cell_names_its_best_plan_and_how_far_from_it_the_chosen_one_is():
+    rows = [
+        row("keys", 12, 450_000, "workers", 6.0),
+        row("keys", 12, 450_000, "udf", 5.0),
+        row("keys", 12, 450_000, "native", 4.0),
+        row("keys", 12, 1_350_000, "workers", 6.0, "batch"),
+        row("keys", 12, 1_350_000, "native", 4.0, "batch"),
+        row("nearest", 4, 2000, "workers", 3.0),
+        row("nearest", 4, 2000, "udf", 2.0),
     ]
+    assert plan_tables.plans({"rows": rows})[1:] == [
+        [
+            "keys, stream, 12, 450,000",
+            "6.00",
+            "5.00",
+            "4.00",
+            "`native`",
+            "`native`",
+            "1.00",
+            "1.50",
+        ],
+        ["keys, batch, 12, 1,350,000", "6.00", "", "4.00", "`native`", "`native`", "1.00", "1.00"],
+        ["nearest, stream, 4, 2,000", "3.00", "2.00", "", "`udf`", "`workers`", "1.50", "1.50"],
+    ]
+    assert [line[1:] for line in plan_tables.choice({"rows": rows})[1:]] == [
+        ["1", "0", "1.50"],  # by rows, of the widths that costs were fitted to
+        ["2", "2", "1.00"],  # of the others
+        ["3", "1", "1.50"],  # by default
+        ["3", "0", "1.50"],  # always workers
+    ]
+
+
+def test_the_costs_are_those_that_were_measured():
+    rows = json.loads((RESULTS / "plans.json").read_text())["rows"]
+    assert plan_fit.fitted(rows) == COSTS
+
+
+def test_a_fit_finds_what_batches_were_made_of_and_nothing_negative():
+    made = {"stream": 200_000, "batch": 50_000}
+    rows = [
+        {"condition": condition, "kind": kind, "plan": plan, "width": width, "rows": count,
+         "table_bytes": size,
+         "cpu_ms_per_batch": (start + 0.5 * size + count * (1.5 + 0.25 * width)) / 1000}
+        for condition, size in (("keys", 1e4), ("many_keys", 1e6), ("range", 1e4))
+        for kind, start in made.items()
+        for plan in ("workers", "udf", "native")
+        for width in (4, 24)
+        for count in (1e3, 1e5, 1e6)
+    ]  # fmt: skip
+    kept_back = [one | {"width": 12, "cpu_ms_per_batch": 1e9} for one in rows]
+    found = plan_fit.fitted(rows + kept_back)
+    expected = plan_fit.Cost(stream=200_000, batch=50_000, byte=0.5, row=1.5, column=0.25)
+    assert found["keys"]["native"] == expected
+    assert found["range"]["udf"].byte == 0  # one table: its size has no axis
+    for one in rows:
+        one["cpu_ms_per_batch"] = 50 + (one["kind"] == "stream") * 100 - 1e-6 * one["rows"]
+    assert min(vars(plan_fit.fitted(rows)["keys"]["udf"]).values()) == 0
 
 
 def test_the_largest_batches_stand_beside_rows_that_only_pass_through():

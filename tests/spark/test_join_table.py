@@ -257,7 +257,8 @@ def test_sparks_own_geometry_goes_in_and_out(plan, spark, table, table_rows):
         ),
         (
             {"on": rm.within("a", "b"), "plan": "fast"},
-            "join_table: plan is 'fast'. Use 'workers', 'udf', 'native' or None.",
+            "join_table: plan is 'fast'. "
+            "Use 'workers', 'udf', 'native', rm.cheapest(rows) or None.",
         ),
         (
             {"on": rm.keys({"key": "k"}), "plan": "udf", "routing": rm.by_hash()},

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from benchmarks.harness.formatting import Cells, Document, number, only
 from benchmarks.suites.table_join.plan_cases import CONDITIONS, PLANS, WIDTHS
+from benchmarks.suites.table_join.plan_fit import GROUPS, KEPT_BACK
+from rivermouth.spark.engines.plan_costs import cheapest_plan
+from rivermouth.spark.plan_choice import ROWS_OF_A_FRAME
 
 Row = Mapping[str, Any]
+Cell = Sequence[Row]
 
-DEFAULT = "workers"  #: what plan=None takes
-
+NEAR = 1.15  #: times the best plan's cost, which the chosen plan's is to be at most
+KINDS = ("stream", "batch")
 _LABELS = {
     "scan": "Spark reads, nothing else",
     "identity": "identity `mapInArrow`",
@@ -20,24 +24,73 @@ _LABELS = {
 
 
 def plans(result: Document) -> Cells:
-    """A line a cell: CPU time of each plan, and how far the default is from the best."""
-    rows = result["rows"]
-    cells = [
-        [row for row in rows if (row["condition"], row["width"], row["rows"]) == cell]
-        for condition in CONDITIONS
-        for width in WIDTHS
-        for cell in ((condition, width, size) for size in sorted({row["rows"] for row in rows}))
+    """A line a cell: CPU time of each plan, the best, and how far what is chosen is from it."""
+    head = ["condition, columns, rows at once", *(f"`{plan}`" for plan in PLANS), "best"]
+    return [
+        [*head, "`rm.cheapest(rows)`", "to the best", "`plan=None`, to the best"],
+        *map(_line, _cells(result["rows"])),
     ]
-    head = ["condition, columns, rows a micro-batch", *(f"`{plan}`" for plan in PLANS)]
-    return [[*head, "best", f"`{DEFAULT}` to it"], *(_line(cell) for cell in cells if cell)]
+
+
+def choice(result: Document) -> Cells:
+    """In how many cells what is chosen is near the best, and how far from it at the worst."""
+    cells = list(_cells(result["rows"]))
+    lines = [["cells", "number", f"at most {NEAR} of the best", "the worst"]]
+    for label, of_it in (
+        ("`rm.cheapest(rows)`, 4 and 24 columns, which the costs were fitted to", False),
+        ("`rm.cheapest(rows)`, 12 columns, which they were not", True),
+    ):
+        these = [cell for cell in cells if (cell[0]["width"] == KEPT_BACK) == of_it]
+        lines.append([label, *_near([_ratio(cell, _chosen(cell)) for cell in these])])
+    lines.append(["`plan=None`", *_near([_ratio(cell, _by_default(cell)) for cell in cells])])
+    lines.append(['`plan="workers"`', *_near([_ratio(cell, "workers") for cell in cells])])
+    return lines
+
+
+def _near(ratios: Sequence[float]) -> list[str]:
+    near = sum(round(ratio, 2) <= NEAR for ratio in ratios)
+    return [str(len(ratios)), str(near), f"{max(ratios, default=1.0):.2f}"]
+
+
+def _cells(rows: Sequence[Row]) -> Iterator[Cell]:
+    for condition in CONDITIONS:
+        for kind in KINDS:
+            of_it = [row for row in rows if (row["condition"], row["kind"]) == (condition, kind)]
+            for width in WIDTHS:
+                for size in sorted({row["rows"] for row in of_it}):
+                    cell = [r for r in of_it if (r["width"], r["rows"]) == (width, size)]
+                    if cell:
+                        yield cell
+
+
+def _chosen(cell: Cell, rows: int | None = None) -> str:
+    """The plan that ``rm.cheapest`` takes of a cell, for its own rows unless others are given."""
+    first = cell[0]
+    group = next((group for group, names in GROUPS.items() if first["condition"] in names), None)
+    if group is None:
+        return "workers"
+    rows, width = rows or first["rows"], first["width"]
+    return cheapest_plan(
+        group, first["kind"], rows=rows, columns=width, table_bytes=first["table_bytes"]
+    )
+
+
+def _by_default(cell: Cell) -> str:
+    return "workers" if cell[0]["kind"] == "stream" else _chosen(cell, ROWS_OF_A_FRAME)
+
+
+def _ratio(cell: Cell, plan: str) -> float:
+    costs = {row["plan"]: _cost(row) for row in cell}
+    return costs[plan] / min(costs.values())
 
 
 def floors(result: Document) -> Cells:
     """The largest micro-batches of points in districts, beside rows that only pass through."""
-    size = max(row["rows"] for row in result["rows"])
+    rows = [row for row in result["rows"] if row["kind"] == "stream"]
+    size = max(row["rows"] for row in rows)
     kinds = [*(("none", floor) for floor in _LABELS), *(("within", plan) for plan in PLANS)]
     head = ["CPU-s per million rows (to identity)", *(f"{w} columns" for w in WIDTHS)]
-    return [head, *(_beside_identity(result["rows"], size, *kind) for kind in kinds)]
+    return [head, *(_beside_identity(rows, size, *kind) for kind in kinds)]
 
 
 def _beside_identity(rows: Sequence[Row], size: int, condition: str, plan: str) -> list[str]:
@@ -49,15 +102,17 @@ def _beside_identity(rows: Sequence[Row], size: int, condition: str, plan: str) 
     return [_LABELS.get(plan, f'`plan="{plan}"`'), *cells]
 
 
-def _line(cell: Sequence[Row]) -> list[str]:
+def _line(cell: Cell) -> list[str]:
     costs = {row["plan"]: _cost(row) for row in cell}
     best = min(costs, key=lambda plan: costs[plan])
-    first = cell[0]
+    first, chosen = cell[0], _chosen(cell)
     return [
-        f"{first['condition']}, {first['width']}, {number(first['rows'])}",
+        f"{first['condition']}, {first['kind']}, {first['width']}, {number(first['rows'])}",
         *(f"{costs[plan]:.2f}" if plan in costs else "" for plan in PLANS),
         f"`{best}`",
-        f"{costs[DEFAULT] / costs[best]:.2f}",
+        f"`{chosen}`",
+        f"{_ratio(cell, chosen):.2f}",
+        f"{_ratio(cell, _by_default(cell)):.2f}",
     ]
 
 

@@ -101,6 +101,7 @@ _CLASSES: dict[str, Kind] = {
     "Full": Call("cache"),
     "Incremental": Call("cache"),
     "External": Call("cache"),
+    "Cheapest": Call("plan"),
     "ByHash": Call("routing"),
     "ByHotspot": Call("routing"),
     "Fixed": Call("slack"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import get_args
 
 from pyspark.sql import DataFrame
 
@@ -18,6 +18,7 @@ from rivermouth.spark.engines.table_steps import (
     incremental_step,
 )
 from rivermouth.spark.engines.workers import Partitioner, join_in_workers
+from rivermouth.spark.plan_choice import chosen
 from rivermouth.spark.runtime import versions
 from rivermouth.spark.runtime.folders import SNAPSHOTS, shared_folder
 from rivermouth.spark.validation.caches import check_buckets, check_external, check_incremental
@@ -28,13 +29,13 @@ from rivermouth.spark.validation.services import check_service
 from rivermouth.spec.caches import Cache, External, Full, Incremental
 from rivermouth.spec.conditions import Condition
 from rivermouth.spec.identity import digest, identity
+from rivermouth.spec.plans import Cheapest, Plan
 from rivermouth.spec.routing import ByHash, ByHotspot, Routing
 from rivermouth.tables.shared_folder import SharedFolder
 from rivermouth.tables.source import Source
 from rivermouth.tables.sources.frame import FrameTable
 from rivermouth.tables.sources.service.table import ServiceTable
 
-Plan = Literal["workers", "udf", "native"]
 _OTHER_PLANS = "Use plan='workers' or plan='udf'."
 
 
@@ -48,7 +49,7 @@ def join_table(
     suffixes: Suffixes = None,
     cache: Cache | None = None,
     routing: Routing | None = None,
-    plan: Plan | None = None,
+    plan: Plan | Cheapest | None = None,
 ) -> DataFrame:
     """Enrich each event with the rows of a table that satisfy a condition.
 
@@ -84,7 +85,9 @@ def join_table(
         "workers": whole events go to Python workers, every condition. "udf": only the columns of
         the condition do (Spark 4.1 or newer), and the JVM unfolds what comes back. "native":
         compiled to Spark SQL, for points in polygons, `dwithin` between points, `keys`, `between`
-        and `asof`; runs in real-time mode. None: native for ``rm.tables.frame``, else workers.
+        and `asof`; runs in real-time mode. ``rm.cheapest(rows)``: the one that takes the least CPU
+        time for batches of so many rows, as measured. None: native for ``rm.tables.frame``, workers
+        for other streams, and for a batch frame the cheapest for a million rows.
 
     Returns
     -------
@@ -100,14 +103,18 @@ def join_table(
     """
     _check_sides(events, table)
     join = check(events.schema, table, on=on, how=how, columns=columns, suffixes=suffixes)
-    if plan not in (None, *get_args(Plan)):
-        raise PlanError(WHERE, f"plan is {plan!r}", todo="Use 'workers', 'udf', 'native' or None.")
-    joined = _joined(events, join, Full() if cache is None else cache, routing, plan)
+    if not (isinstance(plan, Cheapest) or plan in (None, *get_args(Plan))):
+        todo = "Use 'workers', 'udf', 'native', rm.cheapest(rows) or None."
+        raise PlanError(WHERE, f"plan is {plan!r}", todo=todo)
+    cache = Full() if cache is None else cache
+    if plan is None or isinstance(plan, Cheapest):
+        plan = chosen(events, join, cache, routing, plan)
+    joined = _joined(events, join, cache, routing, plan)
     return joined if list(join.names) == join.output.names else joined.toDF(*join.names)
 
 
 def _joined(
-    events: DataFrame, join: Join, cache: Cache, routing: Routing | None, plan: Plan | None
+    events: DataFrame, join: Join, cache: Cache, routing: Routing | None, plan: Plan
 ) -> DataFrame:
     """The join by its cache and plan."""
     routed = None if routing is None else _routed(events, join, cache, routing, plan)
@@ -137,7 +144,7 @@ def _joined(
         folder = _folder(events, cache)
         sent = in_buckets(events, join, cache, folder)
         return join_in_workers(sent, join, buckets_step(join, cache, folder))
-    if plan == "native" or (plan is None and is_frame):
+    if plan == "native":
         return native_join(events, join, cache, None if is_frame else _folder(events, cache))
     if is_frame:
         raise PlanError(
@@ -149,7 +156,7 @@ def _joined(
 
 
 def _in_python(
-    events: DataFrame, join: Join, make: MakeStep, routed: Partitioner, plan: Plan | None
+    events: DataFrame, join: Join, make: MakeStep, routed: Partitioner, plan: Plan
 ) -> DataFrame:
     """The join by Python workers, which get whole events or the condition's columns."""
     if plan == "udf":
@@ -159,7 +166,7 @@ def _in_python(
 
 
 def _routed(
-    events: DataFrame, join: Join, cache: Cache, routing: Routing, plan: Plan | None
+    events: DataFrame, join: Join, cache: Cache, routing: Routing, plan: Plan
 ) -> Hotspots | int:
     """The routing with all that it leaves open."""
     if not isinstance(routing, (ByHash, ByHotspot)):

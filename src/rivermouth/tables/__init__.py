@@ -2,10 +2,10 @@
 
 Each function returns a frozen value that says where a table is; nothing is read until a join is
 defined (the table's columns) or runs (its rows). `Source` is what such a value must offer,
-`Queryable` what one whose store evaluates conditions offers besides, and `Versioned` one that knows
-whether it has changed: write your own table with them, and check it with
-`rivermouth.testing.check_table`. `ChangeFeed` is what a feed of changes must offer, for
-``rm.changes.feed``.
+`Queryable` what one whose store evaluates conditions offers besides, `Versioned` one that knows
+whether it has changed, and `InFiles` one that knows its size: write your own table with them, and
+check it with `rivermouth.testing.check_table`. `ChangeFeed` is what a feed of changes must offer,
+for ``rm.changes.feed``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rivermouth.spec.durations import Duration
     from rivermouth.spec.filters import Where
     from rivermouth.tables.changes.feed import ChangeBatch, ChangeFeed
-    from rivermouth.tables.source import Queryable, Source, Versioned, geometry_field
+    from rivermouth.tables.source import InFiles, Queryable, Source, Versioned, geometry_field
     from rivermouth.tables.sources.delta import DeltaFiles
     from rivermouth.tables.sources.frame import FrameTable
     from rivermouth.tables.sources.geojson import GeoJSONFile
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ChangeBatch",
     "ChangeFeed",
+    "InFiles",
     "Queryable",
     "Source",
     "Versioned",
@@ -62,7 +63,7 @@ def __getattr__(name: str) -> Any:
         from rivermouth.tables.changes import feed
 
         return getattr(feed, name)
-    if name not in ("Queryable", "Source", "Versioned", "geometry_field"):
+    if name not in ("InFiles", "Queryable", "Source", "Versioned", "geometry_field"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from rivermouth.tables import source
 

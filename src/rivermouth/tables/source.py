@@ -93,6 +93,14 @@ class Versioned(Source, Protocol):
         """Text that is another one whenever rows or columns have changed."""
 
 
+@runtime_checkable
+class InFiles(Source, Protocol):
+    """A table that says cheaply how large its files are."""
+
+    def file_bytes(self) -> int:
+        """What they take on disk, all rows and columns, about."""
+
+
 def revision_of(source: Source) -> str | None:
     """What the table calls its present rows; None where it cannot tell."""
     return source.revision() if isinstance(source, Versioned) else None

@@ -52,6 +52,12 @@ class DatasetTable(FileTable):
         expression(self.where, schema, call=self.call)
         return schema
 
+    def file_bytes(self) -> int:
+        """What all files take, whatever `where` leaves of their rows."""
+        dataset = self.dataset()
+        with as_table_error(self.path, where=self.call):
+            return sum(file.size for file in dataset.filesystem.get_file_info(dataset.files))
+
     def scan(self, columns: Sequence[str], use: Callable[[Iterator[pa.RecordBatch]], T]) -> T:
         """What `use` makes of all rows; only these columns are read from the files.
 

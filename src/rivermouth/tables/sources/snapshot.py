@@ -42,6 +42,10 @@ class SnapshotTable(HTMLRepr):
         about = self._about()
         return _described(self._files(about).schema(), about["srids"])
 
+    def file_bytes(self) -> int:
+        """What the newest version's files take."""
+        return self._files(self._about()).file_bytes()
+
     def read(self, columns: Sequence[str]) -> pa.Table:
         """The newest version's rows."""
         about = self._about()

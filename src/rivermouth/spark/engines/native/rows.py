@@ -97,9 +97,15 @@ def broadcast_limit(spark: SparkSession, *, doubling: bool) -> int:
     return min(_MOST_BYTES, int(heap * _OF_HEAP)) // (2 if doubling else 1)
 
 
-def _bytes(memory: str) -> int:
-    """A size as Spark writes it, in MiB where no unit is given."""
-    number, unit = memory.strip().lower().removesuffix("b"), 20
+def auto_broadcast_bytes(spark: SparkSession) -> int:
+    """How large a table may be on disk for Spark to broadcast it; negative: it never does."""
+    name = "spark.sql.autoBroadcastJoinThreshold"
+    return _bytes(spark.conf.get(name, "10MB") or "10MB", unit=0)
+
+
+def _bytes(memory: str, *, unit: int = 20) -> int:
+    """A size as Spark writes it, in MiB (two to the power of `unit`) where it has no unit."""
+    number = memory.strip().lower().removesuffix("b")
     if number[-1:] in _UNITS:
         number, unit = number[:-1], _UNITS[number[-1]]
     return int(number) << unit

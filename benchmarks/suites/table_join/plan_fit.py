@@ -1,0 +1,75 @@
+"""The costs behind ``plan=None``, fitted to the benchmark of plans: ``python -m`` this prints them.
+
+Events of 4 and of 24 columns make the figures; those of 12 are kept to be predicted.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, get_args
+
+import numpy as np
+
+from benchmarks.harness.experiment import RESULTS
+from rivermouth.spark.engines.plan_costs import Condition, Cost
+from rivermouth.spec.plans import Plan
+
+Row = Mapping[str, Any]
+
+#: by what the costs are told apart: the benchmark's conditions, which differ in their tables
+GROUPS: dict[Condition, tuple[str, ...]] = {"keys": ("keys", "many_keys"), "range": ("range",)}
+KEPT_BACK = 12  #: columns
+
+
+def fitted(rows: Iterable[Row]) -> dict[Condition, dict[Plan, Cost]]:
+    """By condition and plan what each cell's cost is made of."""
+    rows = [row for row in rows if row["width"] != KEPT_BACK]
+    return {
+        group: {
+            plan: _fit([r for r in rows if r["condition"] in names and r["plan"] == plan])
+            for plan in get_args(Plan)
+        }
+        for group, names in GROUPS.items()
+    }
+
+
+def _fit(rows: list[Row]) -> Cost:
+    """The least sum of squared relative errors; a part that would be negative is nothing."""
+    costs = np.array([1000 * row["cpu_ms_per_batch"] for row in rows])
+    parts = np.array(
+        [
+            [
+                row["kind"] == "stream", row["kind"] == "batch", row["table_bytes"],
+                row["rows"], row["rows"] * row["width"],
+            ]
+            for row in rows
+        ],
+        float,
+    )  # fmt: skip
+    weighted = parts / costs[:, None]
+    kept = np.ones(weighted.shape[1], bool)
+    if len({row["table_bytes"] for row in rows}) == 1:
+        kept[2] = False  # no axis
+    while True:
+        found, *_ = np.linalg.lstsq(weighted[:, kept], np.ones(len(rows)), rcond=None)
+        if (found >= 0).all():
+            break
+        kept[np.flatnonzero(kept)[np.argmin(found)]] = False
+    figures = np.zeros(len(kept))
+    figures[kept] = found
+    return Cost(*(float(f"{figure:.3g}") for figure in figures))
+
+
+def main() -> None:
+    """Print the figures as `plan_costs` has them."""
+    rows = json.loads((RESULTS / "plans.json").read_text())["rows"]
+    for condition, plans in fitted(rows).items():
+        print(f'    "{condition}": {{')
+        for plan, cost in plans.items():
+            print(f'        "{plan}": {cost},')
+        print("    },")
+
+
+if __name__ == "__main__":
+    main()

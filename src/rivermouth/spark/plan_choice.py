@@ -1,0 +1,62 @@
+"""Which plan a join with a table takes where its user leaves that open."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import types as t
+
+from rivermouth.spark.engines.native.rows import auto_broadcast_bytes
+from rivermouth.spark.engines.plan_costs import Condition, Kind, cheapest_plan
+from rivermouth.spark.validation.join_table import Join
+from rivermouth.spec.caches import Cache, Full
+from rivermouth.spec.plans import Cheapest, Plan
+from rivermouth.spec.routing import Routing
+from rivermouth.tables.source import InFiles
+from rivermouth.tables.sources.frame import FrameTable
+
+#: rows of a batch frame that are expected where nobody says
+ROWS_OF_A_FRAME = 1_000_000
+#: with more, Spark does not compile a plan (``spark.sql.codegen.maxFields`` is 100)
+_MOST_COLUMNS = 80
+
+
+def chosen(
+    events: DataFrame, join: Join, cache: Cache, routing: Routing | None, wanted: Cheapest | None
+) -> Plan:
+    """The plan that is expected to take the least CPU time, of those that certainly can do it.
+
+    There is a choice for keys or a range, and a table in files that are small enough for Spark to
+    broadcast it by itself. A spatial condition leaves none: `native` finds out that a table holds
+    anything but polygons, or points, when it reads the rows. A stream keeps the metrics that only
+    `workers` has, unless its rows are given.
+    """
+    if isinstance(join.source, FrameTable):
+        return "native"  # no other plan reads a frame
+    if wanted is None and events.isStreaming:
+        return "workers"
+    condition = _condition(join)
+    is_full = isinstance(cache, Full) and cache.buckets is None and cache.index is None
+    if condition is None or not is_full or routing is not None:
+        return "workers"
+    if not isinstance(join.source, InFiles) or len(join.output) > _MOST_COLUMNS:
+        return "workers"
+    table_bytes = join.source.file_bytes()
+    if table_bytes > auto_broadcast_bytes(events.sparkSession):
+        return "workers"
+    kind: Kind = "stream" if events.isStreaming else "batch"
+    return cheapest_plan(
+        condition, kind,
+        rows=ROWS_OF_A_FRAME if wanted is None else wanted.rows,
+        columns=len(join.events), table_bytes=table_bytes,
+    )  # fmt: skip
+
+
+def _condition(join: Join) -> Condition | None:
+    """What the costs of both plans were measured for, if the condition is that."""
+    if join.spatial is not None:
+        return None
+    if join.range is None:
+        return "keys"
+    compared = join.events[join.range.left].dataType
+    is_measured = join.keys is None and not isinstance(compared, t.DecimalType)
+    return "range" if is_measured else None

@@ -5,7 +5,7 @@ import json
 from benchmarks.harness.experiment import RESULTS
 from benchmarks.suites.table_join import plan_fit, plan_tables
 
-from rivermouth.spark.engines.plan_costs import COSTS
+from rivermouth.spark.engines.plan_costs import COSTS, Cost
 
 
 def row(condition, width, rows, plan, cost, kind="stream"):
@@ -71,7 +71,7 @@ def test_a_fit_finds_what_batches_were_made_of_and_nothing_negative():
     ]  # fmt: skip
     kept_back = [one | {"width": 12, "cpu_ms_per_batch": 1e9} for one in rows]
     found = plan_fit.fitted(rows + kept_back)
-    expected = plan_fit.Cost(stream=200_000, batch=50_000, byte=0.5, row=1.5, column=0.25)
+    expected = Cost(stream=200_000, batch=50_000, byte=0.5, row=1.5, column=0.25)
     assert found["keys"]["native"] == expected
     assert found["range"]["udf"].byte == 0  # one table: its size has no axis
     for one in rows:

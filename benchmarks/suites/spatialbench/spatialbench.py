@@ -109,7 +109,7 @@ def main() -> None:
     about = {"data": f"SpatialBench, scale factor {scale:g}", "quick": given.quick}
     for row in rows:
         print({name: row[name] for name in ("query", "case", "cpu_s", "wall_s")})
-    print(save("spatialbench", rows, peers=versions, **about))
+    print(save("spatialbench", rows, peers=versions, beside=["query"], **about))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
 LOCKED := spark postgres mysql ogr delta iceberg kafka java connect plot pipelines
-BENCHES := stream_table shapes grids memory latency equality ranges incremental cache lookups ordered shares routing observing stream_stream stream_latency out_of_order promise sliding fences fence_state trip_state settings
+BENCHES := stream_table plans plan_floors shapes grids memory latency equality ranges incremental cache lookups ordered shares routing observing stream_stream stream_latency out_of_order promise sliding fences fence_state trip_state settings
 
 .PHONY: env demo test test-slow test-fast test-kernels test-kills test-cluster lab test-faults test-matrix check bench bench-quick peers docs servers lock clean
 

@@ -19,6 +19,7 @@ SUITES = {
         "changes",
         "near_shapes",
         "plans",
+        "plan_floors",
         "grids",
         "large_tables",
     ),

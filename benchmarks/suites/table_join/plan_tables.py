@@ -85,19 +85,18 @@ def _ratio(cell: Cell, plan: str) -> float:
 
 
 def floors(result: Document) -> Cells:
-    """The largest micro-batches of points in districts, beside rows that only pass through."""
-    rows = [row for row in result["rows"] if row["kind"] == "stream"]
-    size = max(row["rows"] for row in rows)
+    """Large micro-batches of points in districts, beside rows that only pass through."""
+    rows = result["rows"]
     kinds = [*(("none", floor) for floor in _LABELS), *(("within", plan) for plan in PLANS)]
     head = ["CPU-s per million rows (to identity)", *(f"{w} columns" for w in WIDTHS)]
-    return [head, *(_beside_identity(rows, size, *kind) for kind in kinds)]
+    return [head, *(_beside_identity(rows, *kind) for kind in kinds)]
 
 
-def _beside_identity(rows: Sequence[Row], size: int, condition: str, plan: str) -> list[str]:
+def _beside_identity(rows: Sequence[Row], condition: str, plan: str) -> list[str]:
     cells = []
     for width in WIDTHS:
-        least = only(rows, condition="none", plan="identity", width=width, rows=size)
-        row = only(rows, condition=condition, plan=plan, width=width, rows=size)
+        least = only(rows, condition="none", plan="identity", width=width)
+        row = only(rows, condition=condition, plan=plan, width=width)
         cells.append(f"{_cost(row):.2f} ({_cost(row) / _cost(least):.2f})")
     return [_LABELS.get(plan, f'`plan="{plan}"`'), *cells]
 

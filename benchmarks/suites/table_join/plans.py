@@ -2,9 +2,7 @@
 
 CPU seconds of a stream from files, one a micro-batch, and of batch frames, all files at once, to a
 sink that keeps nothing: Spark's own work is in it. All plans of all cells take turns in one
-session. At the largest size of a stream the rows also pass through an identity ``mapInArrow``, the
-least that any join of whole rows in Python costs, and through a function that gives a constant, the
-least that one of two columns does.
+session. `plan_floors` has what rows cost that only pass through.
 """
 
 from __future__ import annotations
@@ -26,7 +24,6 @@ from benchmarks.suites.table_join.plan_cases import (
 )
 
 RUNS = 2
-FLOORS = ("scan", "identity", "constant")  #: what passes rows on, at the largest size
 STREAMS = ((2_000, 6), (50_000, 4), (450_000, 3))  #: rows a micro-batch, micro-batches
 FRAMES = ((50_000, 2), (450_000, 3))  #: of a batch frame: rows a file, files
 
@@ -80,15 +77,13 @@ def cells(runner: Runner, *, quick: bool) -> list[Cell]:
     """All that is measured."""
     files = ((500, 2), (2_000, 1)) if quick else STREAMS
     wholes = ((500, 2),) if quick else FRAMES
-    made = [
+    return [
         cell
         for sizes, is_stream in ((files, True), (wholes, False))
         for rows, count in sizes
         for width in (WIDTHS if (rows, count) == sizes[-1] else (WIDTHS[0], WIDTHS[-1]))
         for cell in _plans(runner, Events(rows, count, width), is_stream)
     ]
-    largest = (Events(*files[-1], width) for width in WIDTHS)
-    return made + [Cell(runner, events, "none", floor) for events in largest for floor in FLOORS]
 
 
 def _plans(runner: Runner, events: Events, is_stream: bool) -> Iterator[Cell]:
@@ -111,7 +106,7 @@ def rows_of(found: list[Cell], measured: list[dict[str, Any]]) -> list[dict[str,
         row
         | {"condition": cell.condition, "width": cell.events.width, "rows": cell.rows}
         | {"plan": cell.plan, "kind": cell.kind}
-        | ({} if cell.condition == "none" else {"table_bytes": table_bytes(cell.condition)})
+        | ({"table_bytes": table_bytes(cell.condition)} if cell.plan in PLANS else {})
         for cell, row in zip(found, measured, strict=True)
     ]
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 import signal
 import subprocess
 import tempfile
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
-from benchmarks.harness.accounting import TICKS_PER_SECOND, tree
+from benchmarks.harness.accounting import PROC, TICKS_PER_SECOND, tree
 from benchmarks.peers.environment import Environment
 
 T = TypeVar("T")
@@ -22,12 +23,41 @@ PY_SPY = Environment("py-spy", packages=("py-spy==0.4.1",))
 _RATE = 100  # looks a second
 
 
-def by_program(pid: int) -> Counter[str]:
+def by_program(pid: int) -> defaultdict[str, float]:
     """CPU seconds so far of a process and its descendants, by their names."""
-    found: Counter[str] = Counter()
+    found: defaultdict[str, float] = defaultdict(float)
     for process in tree(pid):
-        found[process.name] += process.ticks  # type: ignore[assignment]
-    return Counter({name: ticks / TICKS_PER_SECOND for name, ticks in found.items()})  # type: ignore[misc]
+        found[process.name] += process.ticks / TICKS_PER_SECOND
+    return found
+
+
+#: what threads of a JVM do, by how their names begin
+_THREADS = {
+    "Executor task": "tasks", "C1 Compiler": "compiling", "C2 Compiler": "compiling",
+    "GC Thread": "garbage collection", "G1 ": "garbage collection",
+    "stream executio": "planning", "dag-scheduler-e": "planning",
+}  # fmt: skip
+
+
+def by_thread(pid: int) -> defaultdict[str, float]:
+    """CPU seconds so far of the JVMs below a process, by what their threads are for.
+
+    What threads that have ended used, such as those that write rows to Python, is ``others``, too.
+    """
+    found: defaultdict[str, float] = defaultdict(float)
+    for process in tree(pid):
+        if process.name == "java":
+            left = process.ticks / TICKS_PER_SECOND
+            for thread in (PROC / str(process.pid) / "task").iterdir():
+                with suppress(FileNotFoundError, ProcessLookupError):
+                    head, _, tail = (thread / "stat").read_text().rpartition(")")
+                    name = head.partition(" (")[2]
+                    seconds = sum(map(int, tail.split()[11:13])) / TICKS_PER_SECOND
+                    what = (what for start, what in _THREADS.items() if name.startswith(start))
+                    found[next(what, "others")] += seconds
+                    left -= seconds
+            found["others"] += left
+    return found
 
 
 def sampled(pid: int, work: Callable[[], T]) -> tuple[T, Counter[str]]:
@@ -56,14 +86,7 @@ def sampled(pid: int, work: Callable[[], T]) -> tuple[T, Counter[str]]:
 
 
 def by_part(stacks: Mapping[str, int], parts: Mapping[str, str], other: str) -> dict[str, float]:
-    """The share of each part: that of the innermost frame whose text contains one of `parts`.
-
-    Examples
-    --------
-    >>> by_part({"main (a.py:1);find (b.py:2);sum (c.py:1)": 3, "main (a.py:1)": 1},
-    ...         {"b.py": "search"}, "rest")
-    {'search': 0.75, 'rest': 0.25}
-    """
+    """The share of each part: that of the innermost frame whose text contains one of `parts`."""
     found: Counter[str] = Counter(dict.fromkeys((*parts.values(), other), 0))
     for stack, count in stacks.items():
         names = (

@@ -1,7 +1,12 @@
 """The tables and plots of joins of two streams say what was measured."""
 
+import subprocess
+import sys
+import time
+
 import matplotlib as mpl
 import pytest
+from benchmarks.harness import stacks
 from benchmarks.harness.daytime import Daytime
 from benchmarks.harness.experiment import DATA
 from benchmarks.harness.tdrive import TDRIVE
@@ -39,6 +44,46 @@ def test_every_axis_has_a_panel():
     figure = join_tables.growth_plot({"rows": rows})
     assert [axes.get_xlabel() for axes in figure.axes] == list(join_tables.AXES.values())
     assert all(len(axes.lines) == 1 for axes in figure.axes)
+
+
+def test_cpu_seconds_of_python_are_those_of_its_parts():
+    rows = [
+        {"case": "join_interval", "jvm_s": 6.0, "python_s": 5.0},
+        {"case": "rows_in", "jvm_s": 2.0, "python_s": 1.0},
+        {"case": "python", "looks": 10, "shares": {"search": 0.2, "PySpark's own": 0.8}},
+    ]
+    assert join_tables.stream_stream_where({"rows": rows})[1:] == [
+        [join_tables.LABELS["join_interval"], "6.0", "5.0"],
+        [join_tables.LABELS["rows_in"], "2.0", "1.0"],
+        ["of the join's Python: PySpark's own", "", "4.0"],
+        ["of the join's Python: search", "", "1.0"],
+    ]
+
+
+def test_a_stack_is_of_the_part_that_its_innermost_known_frame_is_in():
+    stacks_seen = {
+        "main (daemon.py:1);process (kernels/state/bucketing.py:5);sort (numpy/sort.py:1)": 2,
+        "main (daemon.py:1);process (kernels/state/bucketing.py:5);find (band_join.py:9)": 1,
+        "main (daemon.py:1);read (serializers.py:3)": 1,
+    }
+    parts = {"band_join.py": "search", "state/bucketing.py": "messages"}
+    assert stacks.by_part(stacks_seen, parts, "other") == {
+        "search": 0.25, "messages": 0.5, "other": 0.25,
+    }  # fmt: skip
+
+
+def test_cpu_time_is_told_apart_by_program():
+    spinning = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        deadline = time.monotonic() + 30
+        while sum(stacks.by_program(spinning.pid).values()) < 0.3:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        (name,) = stacks.by_program(spinning.pid)
+        assert name.startswith("python")
+    finally:
+        spinning.kill()
+        spinning.wait()
 
 
 @pytest.mark.skipif(not (DATA / TDRIVE).exists(), reason="needs the shared T-Drive data")

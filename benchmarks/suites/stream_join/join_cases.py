@@ -98,7 +98,14 @@ def join_window(taxis: DataFrame, *, meters: float, seconds: int) -> DataFrame:
     )
 
 
-def topological(taxis: DataFrame, *, predicate: str, seconds: int) -> DataFrame:
+def topological(
+    taxis: DataFrame,
+    *,
+    predicate: str,
+    seconds: int,
+    cell: float | None = None,
+    buckets: int | None = None,
+) -> DataFrame:
     """Points within boxes of the same stream, or boxes that meet others, so many seconds apart."""
     import rivermouth as rm
 
@@ -111,6 +118,8 @@ def topological(taxis: DataFrame, *, predicate: str, seconds: int) -> DataFrame:
         between=(f"-{seconds} seconds", f"{seconds} seconds"),
         columns=OTHER,
         lateness=LATENESS,
+        grid=None if cell is None else rm.grid(cell=cell),
+        buckets=buckets,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from benchmarks.harness.formatting import Cells, Document, number
+from benchmarks.harness.formatting import Cells, Document, number, only
 
 LABELS = {
     "join_interval": "**rivermouth**, `join_interval`",
@@ -100,6 +100,44 @@ def stream_stream_crowd(result: Document) -> Cells:
                 number(row["rows_per_cpu_s"]),
             ]
             for row in result["rows"]
+        ),
+    ]
+
+
+def stream_stream_lattice(result: Document) -> Cells:
+    """Shapes of two streams by the buckets that they go to."""
+    ways = {"lattice": "a lattice", "cells": "cells ten times as wide as the shapes"}
+    return [
+        ["predicate, buckets", "where rows go", "pairs", "rows/s", "rows/CPU-s"],
+        *(
+            [
+                f"`{row['predicate']}`, {row['buckets']}",
+                ways[row["way"]],
+                number(row["pairs"]),
+                number(row["rows_per_s"]),
+                number(row["rows_per_cpu_s"]),
+            ]
+            for row in result["rows"]
+        ),
+    ]
+
+
+def stream_stream_where(result: Document) -> Cells:
+    """CPU seconds by program, beside rows without a join, then those of Python by part."""
+    rows = result["rows"]
+    join = only(rows, case="join_interval")
+    shares = only(rows, case="python")["shares"]
+    parts = sorted(shares.items(), key=lambda part: -part[1])
+    return [
+        ["CPU-seconds of the *sparse* join", "the JVM", "Python"],
+        *(
+            [LABELS[row["case"]], f"{row['jvm_s']:.1f}", f"{row['python_s']:.1f}"]
+            for row in rows
+            if "jvm_s" in row
+        ),
+        *(
+            [f"of the join's Python: {part}", "", f"{share * join['python_s']:.1f}"]
+            for part, share in parts
         ),
     ]
 

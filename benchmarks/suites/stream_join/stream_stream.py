@@ -9,7 +9,8 @@ workers can cost less than the first and, for its second input, the second.
 
 Then paper C's Figures 12 to 15 (cores, length of the interval, cells, bins, bins with the paper's
 own BinR-tree), the cost of small batches, a nested loop and topological predicates, and what a
-place costs that has most of the rows; and where the CPU time of the sparse join goes.
+place costs that has most of the rows; shapes on a lattice of buckets and in cells; and where the
+CPU time of the sparse join goes.
 Latency is measured by `stream_latency`.
 """
 
@@ -30,7 +31,7 @@ from benchmarks.harness.tdrive import TDRIVE
 from benchmarks.peers import flink
 from benchmarks.peers.environment import PeerUnavailable
 
-PARTS = ("beside", "growth", "crowd", "where")
+PARTS = ("beside", "growth", "crowd", "lattice", "where")
 FLINK = "flink_cells"
 CONF = {"spark.sql.streaming.join.stateFormatVersion": "4"}
 SPARSE, DENSE = {"meters": 100.0, "seconds": 60}, {"meters": 1000.0, "seconds": 300}
@@ -237,6 +238,25 @@ def crowd(two: Runner, *, quick: bool) -> list[dict[str, Any]]:
     return rows
 
 
+def lattice(two: Runner, *, quick: bool) -> list[dict[str, Any]]:
+    """Small shapes joined by predicates, their buckets a lattice, or cells ten times as wide."""
+    boxes = replace(QUICK if quick else Daytime(4, 30, 14), side=SIDE)
+    ways: dict[str, dict[str, float]] = {"lattice": {}, "cells": {"cell": 10 * SIDE}}
+    lines = [
+        Line("topological", two, 2, boxes,
+             {"predicate": predicate, "seconds": SPARSE["seconds"], "buckets": buckets, **options},
+             {"way": way})
+        for predicate in ("intersects", "within")
+        for buckets in (4, 16)
+        for way, options in ways.items()
+    ]  # fmt: skip
+    rows = measured("shapes", lines, runs=1 if quick else 3, warmup=1)
+    for predicate in ("intersects", "within"):
+        if len(pairs := {row["pairs"] for row in rows if row["predicate"] == predicate}) > 1:
+            raise AssertionError(f"{predicate}: {pairs} pairs")
+    return rows
+
+
 def where(two: Runner, *, quick: bool) -> list[dict[str, Any]]:
     """The CPU seconds of the sparse join by program, beside rows without a join, and by part."""
     taxis = QUICK if quick else TEN_HOURS
@@ -252,22 +272,24 @@ def where(two: Runner, *, quick: bool) -> list[dict[str, Any]]:
     rows = []
     for line in lines:
         line.measure()
-        before = stacks.by_program(two.pid)
+        before = [look(two.pid) for look in (stacks.by_program, stacks.by_thread)]
         found = line.measure()
-        used = {
-            name: seconds - before[name] for name, seconds in stacks.by_program(two.pid).items()
-        }
-        jvm = used.pop("java")
-        rows.append({"case": line.case, "rows": found["rows"], "pairs": found["pairs"],
-                     "jvm_s": jvm, "python_s": sum(used.values())})  # fmt: skip
+        programs, threads = (
+            {name: seconds - then[name] for name, seconds in look(two.pid).items()}
+            for look, then in zip((stacks.by_program, stacks.by_thread), before, strict=True)
+        )
+        jvm = programs.pop("java")
+        row = {"case": line.case, "rows": found["rows"], "pairs": found["pairs"]}
+        used = {"jvm_s": jvm, "threads": threads, "python_s": sum(programs.values())}
+        rows.append(row | used)
     found, seen = stacks.sampled(two.pid, join.measure)
-    workers = {stack: count for stack, count in seen.items() if "pyspark/daemon" in stack}
+    workers = {stack: count for stack, count in seen.items() if "pyspark.daemon" in stack}
     shares = stacks.by_part(workers, PYTHON_PARTS, "PySpark's own")
     return [*rows, {"case": "python", "looks": sum(workers.values()), "shares": shares}]
 
 
 def main() -> None:
-    """Leave ``stream_stream``, ``_growth``, ``_crowd`` and ``_where``, or the parts named."""
+    """Leave ``stream_stream`` and those of the other parts, or of the parts that are named."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("parts", nargs="*", choices=[[], *PARTS], default=[])
     parser.add_argument("--quick", action="store_true", help="small inputs, one run: a smoke test")
@@ -293,6 +315,9 @@ def main() -> None:
                 warm(one, QUICK if given.quick else Daytime(12, 60, 14))
                 grown = growth(one, two, quick=given.quick)
             print(save("stream_stream_growth", grown, **about), flush=True)
+        if "lattice" in parts:
+            rows = lattice(two, quick=given.quick)
+            print(save("stream_stream_lattice", rows, **about), flush=True)
         if "where" in parts:
             print(save("stream_stream_where", where(two, quick=given.quick), **about), flush=True)
         if "crowd" in parts:

@@ -1,7 +1,7 @@
 """Nexmark's enrichment, windows and joins: ours beside Spark's own operators, answers checked.
 
 Each query reads seeded events as a stream of files, one a micro-batch, and each side runs it in a
-session of its own. They take turns, after a round that does not count. What both give must be what
+session of its own. They take turns, after rounds that do not count. What both give must be what
 plain SQL says of the same files.
 """
 
@@ -18,7 +18,7 @@ from benchmarks.suites.nexmark import nexmark_session
 from benchmarks.suites.nexmark.events import Events
 from benchmarks.suites.nexmark.queries import ASKED
 
-RUNS = 3
+RUNS, WARM = 3, 3
 #: persons and auctions are a twelfth of the events
 FULL = {query: Events(3_000_000 if query == "q8" else 1_000_000, 4) for query in ASKED}
 QUICK = Events(200_000, 4)
@@ -93,7 +93,7 @@ def main() -> None:
             for query in ASKED
             for case, runner in (("ours", ours), ("spark", spark))
         ]
-        warmup = 0 if given.quick else 1
+        warmup = 0 if given.quick else WARM
         rows = measured(asked, runs=runs, warmup=warmup, minutes=given.minutes)
     for row in rows:
         print(row, flush=True)

@@ -160,6 +160,19 @@ def test_arguments_by_name_in_a_list_or_alone(text, function, arguments):
     assert (on.function.call, on.arguments) == (function, arguments)
 
 
+@pytest.mark.parametrize(("text", "plan"), [("native", "native"), ("{cheapest: 500000}", 500_000)])
+def test_a_plan_is_a_name_or_chosen_for_so_many_rows(text, plan):
+    declared, wrong = checked(
+        GOOD.replace("table: districts", f"table: districts\n      plan: {text}")
+    )
+    assert wrong == []
+    found = declared.sections["steps"]["placed"].arguments["plan"]
+    if isinstance(found, Made):
+        assert found.function.call is rm.cheapest
+        found = found.arguments["rows"]
+    assert found == plan
+
+
 def test_summaries_inline_or_by_name_and_bare_names():
     text = """
         sources: {a: {rate: }}

@@ -41,6 +41,13 @@ def test_the_newest_version_is_read_unless_one_is_named(path):
     check_table(newest, expected=newest.read(["id", "city", "share"]))
 
 
+def test_a_version_knows_what_its_files_take(path):
+    sizes = [file.stat().st_size for file in path.rglob("*.parquet")]
+    write_deltalake(path, ROWS.slice(0, 1), mode="append")
+    assert rm.tables.delta(path, version=0).file_bytes() == sum(sizes)
+    assert rm.tables.delta(path).file_bytes() > sum(sizes)
+
+
 @pytest.mark.parametrize(
     ("where", "expected"),
     [

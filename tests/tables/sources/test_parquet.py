@@ -225,6 +225,19 @@ def test_folders_named_by_values_add_a_column(tmp_path):
     assert table.read(["city", "n"]).to_pydict() == {"city": ["a", "a", "b"], "n": [2, 3, 1]}
 
 
+def test_a_table_knows_what_its_files_take(tmp_path):
+    (tmp_path / "all" / "city=b").mkdir(parents=True)
+    files = [
+        write(tmp_path / "all" / name, {"n": [*range(count)]})
+        for name, count in (("a.parquet", 9), ("city=b/b.parquet", 999))
+    ]
+    sizes = [file.stat().st_size for file in files]
+    assert rm.tables.parquet(files[1]).file_bytes() == sizes[1]
+    assert rm.tables.parquet(tmp_path / "all").file_bytes() == sum(sizes)
+    with pytest.raises(TableMissing):
+        rm.tables.parquet(tmp_path / "none.parquet").file_bytes()
+
+
 def test_only_the_columns_asked_for_are_read(tmp_path):
     """A column whose bytes are spoilt is no matter until it is asked for."""
     path = write(tmp_path / "a.parquet", {"n": [1], "spoilt": ["x" * 99], "shape": WKB[:1]}, geo())

@@ -56,7 +56,7 @@ class DatasetTable(FileTable):
         """What all files take, whatever `where` leaves of their rows."""
         dataset = self.dataset()
         with as_table_error(self.path, where=self.call):
-            return sum(file.size for file in dataset.filesystem.get_file_info(dataset.files))
+            return sum(file.size or 0 for file in dataset.filesystem.get_file_info(dataset.files))
 
     def scan(self, columns: Sequence[str], use: Callable[[Iterator[pa.RecordBatch]], T]) -> T:
         """What `use` makes of all rows; only these columns are read from the files.

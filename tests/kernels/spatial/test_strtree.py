@@ -9,6 +9,7 @@ import shapely
 
 from rivermouth.kernels.spatial.geometry import from_wkb
 from rivermouth.kernels.spatial.strtree import StrTree
+from rivermouth.spec.conditions import INVERSE
 
 BOXES = shapely.box([0, 5, 20], [0, 5, 20], [1, 6, 21], [1, 6, 21])
 
@@ -46,3 +47,27 @@ def test_the_nearest_shape_is_not_lost_by_the_last_bit(seed, limit):
     assert left.tolist() == found.tolist()
     assert right.tolist() == far.argmin(axis=0)[found].tolist()
     assert distance.tolist() == far.min(axis=0)[found].tolist()
+
+
+HOLLOW = {
+    "MULTIPOINT ((0 0), EMPTY)": "MULTIPOINT (0 0)",
+    "MULTIPOINT (EMPTY, (0 0), (9 9))": "MULTIPOINT (0 0, 9 9)",
+    "MULTILINESTRING (EMPTY, (0 0, 0 1))": "LINESTRING (0 0, 0 1)",
+    "MULTIPOLYGON (((0 0, 1 0, 1 1, 0 0)), EMPTY)": "POLYGON ((0 0, 1 0, 1 1, 0 0))",
+    "GEOMETRYCOLLECTION (POINT (0.5 0.5), POLYGON EMPTY)": "POINT (0.5 0.5)",
+    "GEOMETRYCOLLECTION (POINT EMPTY, MULTIPOINT ((0 0), EMPTY))": "MULTIPOINT (0 0)",
+    "GEOMETRYCOLLECTION (POINT (0 0), GEOMETRYCOLLECTION (POINT EMPTY))": "POINT (0 0)",
+}
+
+
+@pytest.mark.parametrize("predicate", sorted(set(INVERSE) - {"disjoint"}))
+def test_empty_members_change_nothing(predicate):
+    """GEOS 3.14 ends the process when a prepared polygon contains such a point of its boundary."""
+    given = from_wkb(pa.array(shapely.to_wkb(shapely.from_wkt(list(HOLLOW)))))
+    assert given.valid.all()
+    shapes = np.append(BOXES, shapely.from_wkt(list(HOLLOW.values())))
+    holds = getattr(shapely, INVERSE[predicate])
+    plain = shapely.from_wkt(list(HOLLOW.values()))
+    expected = np.argwhere([[holds(shape, probe) for shape in shapes] for probe in plain])
+    left, right = StrTree(shapely.from_wkb(shapely.to_wkb(shapes))).match(given, predicate)
+    assert np.stack([left, right], axis=1).tolist() == expected.tolist()

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import shapely
 
 from rivermouth.kernels.arrays import Bools, Floats, Shapes
-from rivermouth.kernels.spatial.parts import parts_of
+from rivermouth.kernels.spatial.parts import parts_of, without_empty_members
 from rivermouth.kernels.spatial.sphere_parts import is_ambiguous
 from rivermouth.spec.conditions import Geometry, Point
 
@@ -211,7 +211,7 @@ def _parsed(
     xy: tuple[Floats | None, Floats | None] = (None, None)
     if valid.any() and (shapely.get_type_id(shapes[valid]) == _POINT_TYPE).all():
         xy = shapely.get_x(shapes), shapely.get_y(shapes)
-    return Geometries(valid, *xy, shapes, counts)
+    return Geometries(valid, *xy, without_empty_members(shapes), counts)
 
 
 def _plain_points(column: pa.Array, null: Bools) -> tuple[Floats, Floats] | None:

@@ -14,6 +14,10 @@ import shapely
 from rivermouth.kernels.arrays import Bools, Floats, Ints, Shapes
 
 _POINT, _POLYGON, _COLLECTIONS = 0, 3, 4  # shapely's type ids; those of many parts come last
+_COLLECTED = (
+    shapely.multipoints, shapely.multilinestrings, shapely.multipolygons,
+    shapely.geometrycollections,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,35 @@ def parts_of(shapes: Shapes) -> Parts:
     part = np.concatenate([np.concatenate([polygons[of], lines])[line], points])
     order = np.argsort(part, kind="stable")
     return Parts(ends[order], _numbered(ring[order]), part[order], row, kinds == _POLYGON)
+
+
+def without_empty_members(shapes: Shapes) -> Shapes:
+    """The same places: collections that are not empty lose their members that are.
+
+    GEOS 3.14 ends the process when a prepared polygon is asked whether it contains a collection
+    that has an empty member and a point on the polygon's boundary.
+
+    Examples
+    --------
+    >>> print(without_empty_members(shapely.from_wkt(["MULTIPOINT ((1 1), EMPTY)"]))[0])
+    MULTIPOINT ((1 1))
+    """
+    kinds = shapely.get_type_id(shapes)
+    if not (kinds >= _COLLECTIONS).any():
+        return shapes
+    made = shapes.copy()
+    for kind, collected in enumerate(_COLLECTED, _COLLECTIONS):
+        rows = np.flatnonzero(kinds == kind)
+        members, of = shapely.get_parts(shapes[rows], return_index=True)
+        full = without_empty_members(members)
+        keep = ~shapely.is_empty(full)
+        changed = np.unique(of[~keep if full is members else ~keep | (full != members)])
+        again = keep & np.isin(of, changed)
+        full, of = full[again], np.searchsorted(changed, of[again])
+        some, of = np.unique(of, return_inverse=True)  # of collections of nothing but empties none
+        if len(some):
+            made[rows[changed[some]]] = collected(full, indices=of)
+    return made
 
 
 def _segments(lines: Shapes) -> tuple[Floats, Ints]:

@@ -6,7 +6,9 @@ together, ring by ring, in the order in which they were drawn. A point is an edg
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import shapely
@@ -14,7 +16,7 @@ import shapely
 from rivermouth.kernels.arrays import Bools, Floats, Ints, Shapes
 
 _POINT, _POLYGON, _COLLECTIONS = 0, 3, 4  # shapely's type ids; those of many parts come last
-_COLLECTED = (
+_COLLECTED: tuple[Callable[..., Any], ...] = (
     shapely.multipoints, shapely.multilinestrings, shapely.multipolygons,
     shapely.geometrycollections,
 )  # fmt: skip

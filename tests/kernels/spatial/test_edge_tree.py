@@ -56,16 +56,16 @@ def test_the_nearest_of_any_shapes_are_those_of_nested_loops(seed, k, limit):
 
 @given(seed=st.integers(0, 2**32 - 1), limit=st.sampled_from([0.0, 1.0, 2.5, 5**0.5, 0.8**0.5]))
 @settings(max_examples=examples(40), deadline=None)
-def test_within_a_distance_of_any_shapes_is_shapelys_dwithin(seed, limit):
+def test_within_a_distance_of_any_shapes_is_by_shapelys_distance(seed, limit):
     rng = np.random.default_rng(seed)
     shapes = array([s for s in pool(seed, 12) if s is None or not s.is_empty])
     x, y = rng.integers(-2, 11, (2, 12)).astype(float)
-    left, right = edge_tree.build(shapes).within(x, y, limit, lambda: shapes)
+    left, right = edge_tree.build(shapes).within(x, y, limit)
     truth = [
         (number, row)
         for number, point in enumerate(shapely.points(x, y))
         for row, shape in enumerate(shapes)
-        if shape is not None and shapely.dwithin(point, shape, limit)
+        if shape is not None and point.distance(shape) <= limit
     ]
     assert list(zip(left.tolist(), right.tolist(), strict=True)) == truth
 
@@ -88,7 +88,7 @@ def test_a_hundred_thousand_points_at_borders_have_shapelys_distances():
     assert np.array_equal(truth[left, right], distance)
     assert np.array_equal(right.reshape(-1, 3), np.argsort(truth, axis=1, kind="stable"))
     for limit in (0.0, float(np.median(truth[:, 1])), float(truth[7, 2])):
-        left, right = tree.within(x, y, limit, lambda: shapes)
+        left, right = tree.within(x, y, limit)
         assert np.array_equal(np.column_stack([left, right]), np.argwhere(truth <= limit))
 
 
@@ -109,7 +109,7 @@ def test_a_rows_parts_count_once():
     pair = shapely.MultiPolygon([shapely.box(0, 0, 1, 1), shapely.box(2, 0, 3, 1)])
     tree = edge_tree.build(array([pair, shapely.Point(1.5, 3), None, shapely.LineString()]))
     x, y = np.array([1.5, 2.5]), np.array([0.5, 0.5])
-    assert tree.within(x, y, 9.0, lambda: array([]))[1].tolist() == [0, 1, 0, 1]
+    assert tree.within(x, y, 9.0)[1].tolist() == [0, 1, 0, 1]
     left, right, distance = tree.nearest(x, y, 4, None)
     assert (left.tolist(), right.tolist()) == ([0, 0, 1, 1], [0, 1, 0, 1])
     assert distance.tolist() == [0.5, 2.5, 0.0, pytest.approx(7.25**0.5)]
@@ -121,7 +121,24 @@ def test_the_tree_is_arrays_and_nothing_else():
     assert mapped.nearest(np.array([2.0]), np.array([0.5]), 1, None)[2].tolist() == [1.0]
     empty = edge_tree.build(array([None, shapely.Polygon()]))
     assert empty.nearest(np.array([2.0]), np.array([0.5]), 1, None)[1].tolist() == []
-    assert empty.within(np.array([2.0]), np.array([0.5]), 1.0, lambda: array([]))[1].tolist() == []
+    assert empty.within(np.array([2.0]), np.array([0.5]), 1.0)[1].tolist() == []
+
+
+@pytest.mark.parametrize("size", [1e149, 1e100, 1e80, 1e-80, 1e-100, 1e-149])
+def test_shapes_of_any_size_are_searched_alike(size):
+    rng = np.random.default_rng(6)
+    shapes = array([star(rng, 9, at, 0.3) for at in rng.random((40, 2))])
+    shapes = shapely.transform(shapes, lambda xy: xy * size)
+    x, y = rng.random((2, 200)) * size
+    truth = shapely.distance(shapely.points(x, y)[:, None], shapes[None, :])
+    tree, limit = edge_tree.build(shapes), float(np.median(truth))
+    assert edge_tree.can_index(shapes)
+    left, right, distance = tree.nearest(x, y, 5, None)
+    near = np.argsort(truth, axis=1, kind="stable")[:, :5]
+    assert np.array_equal(np.sort(truth[left, right].reshape(-1, 5)), distance.reshape(-1, 5))
+    assert np.array_equal(distance.reshape(-1, 5), np.take_along_axis(truth, near, axis=1))
+    left, right = tree.within(x, y, limit)
+    assert np.array_equal(np.column_stack([left, right]), np.argwhere(truth <= limit))
 
 
 @pytest.mark.parametrize("size", [1e200, 1e-200])

@@ -80,7 +80,7 @@ def test_all_ways_to_ask_agree(seed, limit):
     row, probe = np.meshgrid(np.arange(len(SHAPES)), np.arange(len(lon)))
     pairs = TREE.distances(lon[probe.ravel()], lat[probe.ravel()], row.ravel())
     assert np.array_equal(pairs.reshape(found.shape), found)
-    left, right = TREE.within(lon, lat, limit, lambda: SHAPES)
+    left, right = TREE.within(lon, lat, limit)
     assert np.array_equal(np.column_stack([left, right]), np.argwhere(found <= limit))
 
 

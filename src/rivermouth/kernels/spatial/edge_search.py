@@ -17,7 +17,6 @@ from rivermouth.kernels.spatial.sphere_edges import in_sphere_polygon, sphere_di
 
 #: parts in a leaf of the tree
 PART_LEAF = 4
-_DOUBT = 1e-14  # share of a limit within which the library decides that made the distances
 
 
 class SearchedParts(NamedTuple):
@@ -73,17 +72,13 @@ def _is_inside(
 @numba.njit(cache=True)
 def search_within(
     xy: Floats, probe: Floats, order: Ints, limit: float, parts: SearchedParts, edges: Edges
-) -> tuple[Ints, Ints, Bools]:
-    """Pairs by probe in this order, then row, and whether shapely must decide."""
+) -> tuple[Ints, Ints]:
+    """Pairs by probe in this order, then row."""
     dims = probe.shape[1]
     far, near = outer_bound(limit, dims), inner_bound(limit, dims)
-    # on the sphere the distance decides, in the plane the library that defines it
-    doubt = _DOUBT if dims == 2 else 0.0
-    surely, most = limit * (1.0 - doubt), limit * (1.0 + doubt)
-    enough = surely if dims == 2 else near
+    enough = limit if dims == 2 else near
     size = len(probe) + 16
     left, right = np.empty(size, np.int64), np.empty(size, np.int64)
-    doubtful = np.empty(size, np.bool_)
     count = 0
     stack, gaps = np.zeros((DEPTH, 3), np.int64), np.zeros(DEPTH)
     scratch = Scratch(np.zeros((DEPTH, 3), np.int64), np.zeros(DEPTH))
@@ -94,35 +89,29 @@ def search_within(
         while top:
             top, low, high = next_leaf(stack, gaps, top, far, parts.box, 0, PART_LEAF, probe, q)
             for part in range(low, high):
-                off, d = gap(parts.part_box, part, probe, q), 0.0
+                off = gap(parts.part_box, part, probe, q)
                 if off > far:
                     continue
                 if _reach(parts.part_box, part, probe, q) > near:  # not all of it is that near
                     d = _to_edges(xy, probe, q, part, edges, far, enough, scratch)
-                    is_known = d <= surely or off > 0.0
-                    if not is_known and _is_inside(xy, probe, q, part, parts, edges, scratch):
-                        d = 0.0
-                    if d > most:
+                    if d > limit and (
+                        off > 0.0 or not _is_inside(xy, probe, q, part, parts, edges, scratch)
+                    ):
                         continue
                 if count == len(left):
                     left = np.append(left, np.empty(count, np.int64))
                     right = np.append(right, np.empty(count, np.int64))
-                    doubtful = np.append(doubtful, np.empty(count, np.bool_))
-                left[count] = q
-                # sorted with its doubt in the lowest bit: of a row's parts the surest comes first
-                right[count] = 2 * parts.row[part] + (doubt > 0.0 and d > surely and d > 0.0)
+                left[count], right[count] = q, parts.row[part]
                 count += 1
         sort_run(right, first, count)
         kept = first
-        for k in range(first, count):
-            found = right[k] >> 1
-            if kept > first and right[kept - 1] == found:
+        for k in range(first, count):  # a row may have several parts that are near
+            if kept > first and right[kept - 1] == right[k]:
                 continue
-            doubtful[kept] = right[k] & 1
-            right[kept], left[kept] = found, q
+            left[kept], right[kept] = q, right[k]
             kept += 1
         count = kept
-    return left[:count], right[:count], doubtful[:count]
+    return left[:count], right[:count]
 
 
 @numba.njit(cache=True)

@@ -11,14 +11,12 @@ one has found bounds how far the next must look.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
 import numba
 import numpy as np
 import numpy.typing as npt
-import shapely
 
 from rivermouth.kernels.arrays import Bools, Bytes, Floats, Ints, Shapes, ranges, stable_order
 from rivermouth.kernels.spatial import box_tree
@@ -73,23 +71,12 @@ class EdgeTree:
     lon: Floats
     wraps: Bytes
 
-    def within(
-        self, x: Floats, y: Floats, limit: float, shapes: Callable[[], Shapes]
-    ) -> tuple[Ints, Ints]:
-        """Pairs (probe, table row) at most `limit` apart; a probe's rows in the table's order.
-
-        `shapes` gives the table's: where rounding could decide, shapely does.
-        """
+    def within(self, x: Floats, y: Floats, limit: float) -> tuple[Ints, Ints]:
+        """Pairs (probe, table row) at most `limit` apart; a probe's rows in the table's order."""
         xy, probe = self._probes(x, y)
-        left, right, doubtful = search_within(
+        left, right = search_within(
             xy, probe, _locality(xy), limit, self.searched_parts, self.searched_edges
         )
-        doubt = np.flatnonzero(doubtful)
-        if len(doubt):
-            points = shapely.points(x[left[doubt]], y[left[doubt]])
-            keep = np.ones(len(left), dtype=bool)
-            keep[doubt] = shapely.dwithin(points, shapes()[right[doubt]], limit)
-            left, right = left[keep], right[keep]
         order, _ = stable_order(left, len(x))
         return left[order], right[order]
 

@@ -91,7 +91,7 @@ def plane_distance(
                 d = math.sqrt(square)
             else:
                 across = (ay - y) * dx - (ax - x) * dy
-                square = across * across / length
+                square = across * (across / length)
                 if square > far:
                     continue
                 d = abs(across / length) * math.sqrt(length)

@@ -16,6 +16,8 @@ from rivermouth.spec.conditions import INVERSE
 
 #: times a distance that is then measured: GEOS rounds in each kind of search in its own way
 FARTHER = 1 + 1e-12
+#: share of a coordinate by which distances may be off, with a margin of ten and more
+_ROUNDING = 1e-14
 _CHUNK = 1 << 20  # pairs tested at once where every pair must be
 
 
@@ -49,7 +51,14 @@ class StrTree:
 
     def within(self, left: Geometries, limit: float) -> tuple[Ints, Ints]:
         """Pairs at most `limit` apart in the plane."""
-        return _sorted(*self.tree.query(left.shapes, predicate="dwithin", distance=limit))
+        probe, far = left.shapes, self._farther(limit)
+        li, ri = _sorted(*self.tree.query(probe, predicate="dwithin", distance=far))
+        keep = np.zeros(len(li), dtype=bool)
+        if (surely := 2.0 * limit - far) > 0.0:
+            keep = np.asarray(shapely.dwithin(self.shapes[ri], probe[li], surely))
+        close = np.flatnonzero(~keep)
+        keep[close] = within(probe[li[close]], self.shapes[ri[close]], limit)
+        return li[keep], ri[keep]
 
     def nearest(self, left: Geometries, k: int, limit: float | None) -> tuple[Ints, Ints, Floats]:
         """The `k` nearest rows of each left row, nearest first, ties in the table's order."""
@@ -61,17 +70,25 @@ class StrTree:
         reach = np.full(len(probe), np.inf)  # of shapes so far away that their distance overflows
         reach[found[0]] = distance
         wanted = min(k, int(np.count_nonzero(self.present)))
-        reach = self._reach(probe, reach, wanted, limit) * FARTHER
+        reach = self._farther(self._reach(probe, reach, wanted, limit))
         near, right = _sorted(*self.tree.query(probe, predicate="dwithin", distance=reach))
         with np.errstate(over="ignore"):  # infinitely far is far
             distance = shapely.distance(self.shapes[right], probe[near])
         keep, distance = nearest_of(near, right, distance, k, limit)
         return rows[near[keep]], right[keep], distance
 
+    def _farther(self, distance: Any) -> Any:
+        return distance * FARTHER + self._rounding
+
+    @cached_property
+    def _rounding(self) -> float:
+        return rounding(self.shapes)
+
     def _reach(self, probe: Shapes, reach: Floats, wanted: int, limit: float | None) -> Floats:
         """For each shape, a distance within which `wanted` rows lie, or `limit` if fewer do."""
         most = np.inf if limit is None else limit
-        extent = float(np.ptp(shapely.total_bounds(self.shapes[self.present])))
+        low_x, low_y, high_x, high_y = shapely.total_bounds(self.shapes[self.present])
+        extent = float(max(high_x - low_x, high_y - low_y))
         unit = extent / len(self.shapes) or 1.0
         reach = np.minimum(reach, most)
         short = np.arange(len(probe)) if wanted > 1 else np.empty(0, np.int64)
@@ -108,6 +125,25 @@ class StrTree:
             li, ri = np.repeat(part, len(columns)), np.tile(columns, len(part))
             found.append(self._filter(left, li, ri, holds))
         return np.concatenate([li for li, _ in found]), np.concatenate([ri for _, ri in found])
+
+
+def rounding(shapes: Shapes) -> float:
+    """By how much a search may take the shapes for farther off than they are."""
+    bounds = np.abs(shapely.total_bounds(shapes))  # NaN where there is none
+    return float(np.nan_to_num(bounds).max()) * _ROUNDING
+
+
+def within(shapes: Shapes, others: Shapes, limit: float) -> Bools:
+    """Whether each pair's distance is at most `limit`.
+
+    GEOS's distance of two shapes may depend on their order by the last bits: the smaller counts.
+    Its own test for a distance, besides, compares boxes first and rounds their coordinates.
+    """
+    with np.errstate(over="ignore"):  # infinitely far is far
+        distance = np.asarray(shapely.distance(shapes, others))
+        close = np.flatnonzero((distance > limit) & (distance * (2.0 - FARTHER) <= limit))
+        distance[close] = shapely.distance(others[close], shapes[close])
+    return np.asarray(distance <= limit)
 
 
 def may_be_disjoint(pattern: str) -> bool:

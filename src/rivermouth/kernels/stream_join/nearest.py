@@ -1,6 +1,7 @@
 """The nearest rows among those within the time bounds.
 
-Points are searched in a k-d tree that skips rows of other times and other keys; shapes by circles
+Points are searched in a k-d tree that skips rows of other times and other keys, or in the plane in
+a tree of edges if they look for shapes; shapes, and points among shapes on the sphere, by circles
 that grow until they contain enough rows. Of rows at the same distance the older comes first, and of
 those of the same time the one whose columns sort first: the result does not depend on the order of
 arrival.
@@ -20,9 +21,10 @@ import shapely
 
 from rivermouth.kernels.arrays import Floats, Ints
 from rivermouth.kernels.keys import key_index
-from rivermouth.kernels.spatial.kdtree import Among
+from rivermouth.kernels.spatial.edge_tree import LARGE, EdgeTree
+from rivermouth.kernels.spatial.kdtree import Among, KdTree
 from rivermouth.kernels.spatial.sphere import RADIUS
-from rivermouth.kernels.spatial.strtree import FARTHER, nearest_of
+from rivermouth.kernels.spatial.strtree import FARTHER, nearest_of, rounding
 from rivermouth.kernels.stream_join.row_block import RowBlock, concat, sphere_distances
 from rivermouth.kernels.stream_join.times import TimeBounds
 from rivermouth.spec.conditions import Nearest, is_on_sphere
@@ -48,11 +50,25 @@ def nearest(probe: RowBlock, build: RowBlock, bounds: TimeBounds) -> Neighbours:
     if probe.keys:
         index = key_index.build(build.keys)
         groups = index.lookup(probe.keys), index.group
-    if probe.geometries.is_points and build.geometries.is_points:
+    tree = _tree_for(probe, build)
+    if tree is not None:
         among = Among(probe.times, groups[0], build.times, groups[1], *bounds)
         xy = probe.geometries.xy
-        return Neighbours(*build.tree.nearest(*xy, spatial.k, spatial.limit, among))
+        return Neighbours(*tree.nearest(*xy, spatial.k, spatial.limit, among))
     return _of_shapes(probe, build, groups, spatial, bounds)
+
+
+def _tree_for(probe: RowBlock, build: RowBlock) -> KdTree | EdgeTree | None:
+    """A tree of the build rows that all probe rows can be searched in: they are points."""
+    if not probe.geometries.is_points:
+        return None
+    if build.geometries.is_points:
+        return build.tree
+    if is_on_sphere(probe.join.spatial):  # what nearly touches is counted in another way there
+        return None
+    x, y = (at[probe.geometries.valid] for at in probe.geometries.xy)
+    is_small = max(np.abs(x).max(initial=0.0), np.abs(y).max(initial=0.0)) < LARGE
+    return build.edge_tree if is_small else None
 
 
 def in_order(blocks: Sequence[RowBlock]) -> RowBlock:
@@ -72,7 +88,7 @@ class _PlaneSearch:
 
     def __init__(self, probe: RowBlock, build: RowBlock) -> None:
         self._shapes, self._others = probe.geometries.shapes, build.geometries.shapes
-        self._tree = shapely.STRtree(self._others)
+        self._tree, self._rounding = shapely.STRtree(self._others), rounding(self._others)
 
     @property
     def farthest(self) -> float:
@@ -82,7 +98,8 @@ class _PlaneSearch:
         return float(np.hypot(high_x - low_x, high_y - low_y)) * (1.0 + 1e-9) + 1e-300
 
     def near(self, rows: Ints, reach: float) -> tuple[Ints, Ints]:
-        li, ri = self._tree.query(self._shapes[rows], predicate="dwithin", distance=reach * FARTHER)
+        far = reach * FARTHER + self._rounding
+        li, ri = self._tree.query(self._shapes[rows], predicate="dwithin", distance=far)
         return rows[li], ri
 
     def distances(self, li: Ints, ri: Ints, reach: float) -> Floats:
@@ -112,10 +129,12 @@ def _of_shapes(
     bounds: TimeBounds,
 ) -> Neighbours:
     """Circles around each row, twice as wide in each round, until they contain enough rows."""
-    search = (_SphereSearch if is_on_sphere(spatial) else _PlaneSearch)(probe, build)
-    farthest = search.farthest if spatial.limit is None else spatial.limit
-    reach = farthest / len(build) if spatial.limit is None else farthest
-    open_rows, found = np.arange(len(probe)), []
+    sphere = is_on_sphere(spatial)
+    search = (_SphereSearch if sphere else _PlaneSearch)(probe, build)
+    farthest = search.farthest if spatial.limit is None else min(spatial.limit, search.farthest)
+    reach = min(farthest, _spread(build) * (RADIUS if sphere else 1.0) / len(build))
+    wanted = np.minimum(spatial.k, _at_most(probe, build, groups, bounds))
+    open_rows, found = np.flatnonzero(wanted), []
     while len(open_rows):
         li, ri = search.near(open_rows, reach)
         allowed = bounds.allows(probe.times[li], build.times[ri])
@@ -124,9 +143,33 @@ def _of_shapes(
         distance = search.distances(li, ri, reach)
         inside = distance <= reach
         li, ri, distance = li[inside], ri[inside], distance[inside]
-        done = (np.bincount(li, minlength=len(probe)) >= spatial.k) | (reach >= farthest)
+        done = (np.bincount(li, minlength=len(probe)) >= wanted) | (reach >= farthest)
         found.append((li[done[li]], ri[done[li]], distance[done[li]]))
         open_rows, reach = open_rows[~done[open_rows]], max(reach * 2, farthest * 1e-9)
-    li, ri, distance = (np.concatenate(part) for part in zip(*found, strict=True))
+    none = np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0)
+    li, ri, distance = (np.concatenate(part) for part in zip(none, *found, strict=True))
     keep, distance = nearest_of(li, ri, distance, spatial.k, spatial.limit)
     return Neighbours(li[keep], ri[keep], distance)
+
+
+def _spread(build: RowBlock) -> float:
+    """How wide the middle half of the rows lies, wherever a few others are."""
+    boxes = build.boxes[build.geometries.valid]
+    if not len(boxes):
+        return 0.0
+    dims = boxes.shape[1] // 2
+    low, high = np.percentile((boxes[:, :dims] + boxes[:, dims:]) / 2, (25, 75), axis=0)
+    return float(np.linalg.norm(high - low))
+
+
+def _at_most(
+    probe: RowBlock, build: RowBlock, groups: tuple[Groups, Groups], bounds: TimeBounds
+) -> Ints:
+    """More than the rows that each probe row can have: those of its key, those of its time."""
+    of_key = np.bincount(groups[1][groups[1] >= 0], minlength=1)
+    times = np.sort(build.times)
+    first = np.maximum(probe.times + bounds.lower, bounds.first)
+    last = np.minimum(probe.times + bounds.upper, bounds.last)
+    of_time = np.searchsorted(times, last, side="right") - np.searchsorted(times, first)
+    is_known = (groups[0] >= 0) & (groups[0] < len(of_key))
+    return np.where(is_known, np.minimum(of_key[np.where(is_known, groups[0], 0)], of_time), 0)

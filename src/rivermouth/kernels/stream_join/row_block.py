@@ -12,7 +12,7 @@ from rivermouth.kernels.arrays import Bools, Floats, Ints, one_batch
 from rivermouth.kernels.keys import row_hash
 from rivermouth.kernels.keys.values import ints
 from rivermouth.kernels.papers import bin_rtree
-from rivermouth.kernels.spatial import kdtree, sphere_pairs
+from rivermouth.kernels.spatial import edge_tree, kdtree, sphere_pairs
 from rivermouth.kernels.spatial.boxes import boxes_of
 from rivermouth.kernels.spatial.geometry import Geometries, geometries_of
 from rivermouth.kernels.spatial.sphere_parts import PAD
@@ -130,6 +130,12 @@ class RowBlock:
         return kdtree.build(*self.geometries.xy, rows, sphere=spatial.metric == "sphere")
 
     @cached_property
+    def edge_tree(self) -> edge_tree.EdgeTree | None:
+        """The rows' shapes in a tree of edges in the plane, where it can hold them."""
+        shapes = self.geometries.shapes
+        return edge_tree.build(shapes) if edge_tree.can_index(shapes) else None
+
+    @cached_property
     def sphere_shapes(self) -> sphere_pairs.SphereShapes:
         """The rows' shapes on the sphere."""
         return sphere_pairs.build(self.geometries.shapes)
@@ -139,7 +145,8 @@ class RowBlock:
         """An index of the rows, probed by the other side's."""
         keys, spatial = self.join.condition(probe=1 - self.side)
         columns = self.columns
-        index = "strtree" if spatial is not None else None
+        is_near = isinstance(spatial, DWithin) and not self.geometries.is_points
+        index = None if spatial is None or is_near else "strtree"
         made = prepare(spatial, columns, where="stream", keys=keys, index=index)
         return Matcher(keys, spatial, columns, made, srid=self.join.srid)
 

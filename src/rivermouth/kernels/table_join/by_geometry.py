@@ -26,13 +26,13 @@ import pyarrow as pa
 import shapely
 
 from rivermouth.errors import PlanError, TableInvalid
-from rivermouth.kernels.arrays import Bytes, Codes, Floats, Ints, Shapes, has_bit, packed_bits
+from rivermouth.kernels.arrays import Bytes, Codes, Floats, Ints, has_bit, packed_bits
 from rivermouth.kernels.keys import key_index
 from rivermouth.kernels.papers import rtree
 from rivermouth.kernels.spatial import cells, edge_tree, kdtree
 from rivermouth.kernels.spatial.geometry import Geometries, geometries_of
 from rivermouth.kernels.spatial.sphere import great_circles
-from rivermouth.kernels.spatial.strtree import StrTree, may_be_disjoint, nearest_of
+from rivermouth.kernels.spatial.strtree import StrTree, may_be_disjoint, nearest_of, within
 from rivermouth.kernels.table_join.pairs import (
     Arrays,
     Columns,
@@ -254,15 +254,9 @@ class SpatialMatcher:
             case Topology(predicate, pattern=pattern):
                 return Pairs(*index.match(*probe, predicate, pattern))
             case DWithin(limit=limit):
-                if isinstance(index, edge_tree.EdgeTree):
-                    x, y = probe
-                    return Pairs(*index.within(x, y, limit, self._shapes))
                 return Pairs(*index.within(*probe, limit))
             case Nearest(k=k, limit=limit):
                 return Pairs(*index.nearest(*probe, more or k, limit))
-
-    def _shapes(self) -> Shapes:
-        return self._geometries.shapes
 
     # -- geometries and keys
 
@@ -289,9 +283,11 @@ class SpatialMatcher:
 
     def _holds(self, spatial: Topology | DWithin, probe: Geometries, li: Ints, ri: Ints) -> Any:
         """Whether each pair satisfies `spatial`, tested one by one."""
-        if isinstance(spatial, DWithin):
+        if isinstance(spatial, DWithin) and is_on_sphere(spatial):
             return self._distances(probe, li, ri) <= spatial.limit
         left, right = probe.shapes[li], self._geometries.shapes[ri]
+        if isinstance(spatial, DWithin):
+            return within(left, right, spatial.limit)
         if spatial.pattern is not None:
             return shapely.relate_pattern(left, right, spatial.pattern)
         return getattr(shapely, spatial.predicate)(left, right)

@@ -94,6 +94,8 @@ class _Counts:
 class TableStep:
     """A task of the join, whatever its cache, which counts what it sees."""
 
+    _clock: Callable[[], float] = staticmethod(time.perf_counter)  #: of the seconds counted
+
     def __init__(self, join: Join, shape: Shape) -> None:
         self._join, self._shape, self._counts = join, shape, _Counts()
 
@@ -104,9 +106,9 @@ class TableStep:
     def _emit(
         self, batch: pa.RecordBatch, pairs: Pairs, table: dict[str, pa.Array], began: float
     ) -> pa.RecordBatch:
-        """What these pairs give, counted; `began` is when the work on the batch did."""
+        """What these pairs give, counted; `began` is by `_clock` when the work on them did."""
         out, rows = self._shape(self._join, batch, pairs, table)
-        self._counts.add(batch, pairs, rows, time.perf_counter() - began)
+        self._counts.add(batch, pairs, rows, self._clock() - began)
         return out
 
 
@@ -124,7 +126,7 @@ class _FullStep(TableStep):
     def batches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The joined rows of each batch."""
         for batch in batches:
-            began, left = time.perf_counter(), self._probe(batch)
+            began, left = self._clock(), self._probe(batch)
             pairs = self._matcher.match(left)
             if self._sketch is not None:
                 self._sketch.add(left, pairs)
@@ -153,7 +155,7 @@ class _FollowingStep(TableStep):
         """The joined rows of each batch."""
         columns = list(dict.fromkeys(old for _, old in self._join.columns))
         for batch in batches:
-            began = time.perf_counter()
+            began = self._clock()
             pairs = self._matcher.match(self._probe(batch))
             table = self._matcher.take(columns, pairs.right)
             numbered = replace(pairs, right=np.arange(len(pairs.right)))
@@ -190,7 +192,12 @@ class _Timed:
 
 
 class _IncrementalStep(TableStep):
-    """A task that shares its process's cache of keys."""
+    """A task that shares its process's cache of keys.
+
+    It counts CPU time: between two batches it also waits, for the store and for Spark.
+    """
+
+    _clock = staticmethod(time.thread_time)
 
     def __init__(self, join: Join, shape: Shape, spec: LookupSpec, cache: Incremental) -> None:
         super().__init__(join, shape)
@@ -200,13 +207,12 @@ class _IncrementalStep(TableStep):
 
     def batches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The joined rows of each batch; while keys of one are fetched, the one before goes on."""
-        source, began = _Timed(batches), time.thread_time()
+        source, began = _Timed(batches), self._clock()
         for batch, rows in self._cache.each(source, self._probe):
-            lookup = time.thread_time() - began - source.taken()
-            out = self._emit(batch, rows.pairs, rows.table, time.perf_counter() - lookup)
+            out = self._emit(batch, rows.pairs, rows.table, began + source.taken())
             self.fetched = rows.fetched
             yield out
-            began = time.thread_time()
+            began = self._clock()
 
     def report(self) -> dict[str, Any]:
         """What was seen, what the cache did meanwhile, and what it holds now."""
@@ -228,7 +234,7 @@ class _ExternalStep(TableStep):
         """The joined rows of each batch."""
         columns = list(dict.fromkeys(old for _, old in self._join.columns))
         for batch in batches:
-            began, left = time.perf_counter(), self._probe(batch)
+            began, left = self._clock(), self._probe(batch)
             li, rows = self._source.lookup(self._join.on, columns, left)
             distance = None
             if isinstance(self._join.spatial, Nearest):

@@ -106,7 +106,7 @@ class CrossingMatcher:
         taken: dict[str, list[pa.Array]] = {
             field.name: [pa.array([], field.type)] for field in self._brought
         }
-        first = 0
+        first, looked_up = 0, 0
         for bucket, rows in self._cut.parts(boxes):
             opened, index = self._open(bucket), pa.array(rows)
             pairs = opened.matcher.match({name: one.take(index) for name, one in left.items()})
@@ -117,8 +117,8 @@ class CrossingMatcher:
                 # a bucket's long columns may have wider offsets
                 taken[field.name].append(opened.columns[field.name].take(chosen).cast(field.type))
             first += count
-            self.replicated_rows += len(rows)
-        self.replicated_rows -= len(boxes)
+            looked_up += len(rows)
+        self.replicated_rows += looked_up - len(boxes)
         return merged(*found), {name: pa.concat_arrays(parts) for name, parts in taken.items()}
 
     def _owned(self, bucket: int, pairs: Pairs, boxes: Floats, columns: Columns) -> Pairs:

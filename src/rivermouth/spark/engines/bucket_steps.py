@@ -19,8 +19,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  (as everybody writes it)
 from pyspark.sql import types as t
 
+from rivermouth.kernels.arrays import Floats
 from rivermouth.kernels.table_join.matching import reject_counts
-from rivermouth.kernels.table_join.pairs import Pairs
+from rivermouth.kernels.table_join.pairs import Columns, Pairs
 from rivermouth.kernels.table_join.place_buckets import CrossingMatcher, OpenBucket, event_boxes
 from rivermouth.spark.engines import partitioning
 from rivermouth.spark.engines.micro_batch import micro_batch
@@ -118,11 +119,18 @@ class _BucketsStep(TableStep):
 
     def _in_bucket(self, bucket: int, part: pa.RecordBatch) -> pa.RecordBatch:
         """The joined rows of events that have all they can find in one bucket."""
-        began = time.perf_counter()
-        if bucket not in self._versions:
-            self._versions[bucket] = self._snapshot.open(bucket)
-        matcher, table = self._matcher(bucket, self._versions[bucket])
+        began = self._clock()
+        matcher, table = self._matcher(bucket, self._own(bucket))
         return self._emit(part, matcher.match(self._probe(part)), table, began)
+
+    def _own(self, bucket: int) -> Version:
+        """A bucket of this task's own, which it reports."""
+        if bucket not in self._versions:
+            before, version = self._snapshot.version, self._snapshot.open(bucket)
+            if self._snapshot.version != before:
+                self._versions.clear()
+            self._versions[bucket] = version
+        return self._versions[bucket]
 
     def _matcher(self, bucket: int, version: Version) -> OpenMatcher:
         return open_matcher(self._join, self._spec, version, bucket)
@@ -165,18 +173,33 @@ class _PlacesStep(_BucketsStep):
 
     def _across(self) -> pa.RecordBatch:
         """The joined rows of the events that wait."""
-        began, held = time.perf_counter(), pa.Table.from_batches(self._held)
+        began, held = self._clock(), pa.Table.from_batches(self._held)
         (rows,) = held.combine_chunks().to_batches()
         self._held = []
         left = self._probe(rows)
         boxes = event_boxes(self._spatial, left)
-        for bucket in np.unique(self._cut.home(boxes)).tolist():
-            if bucket not in self._versions:  # this task's own: others report the rest
-                self._versions[bucket] = self._snapshot.open(bucket)
-        pairs, table = self._crossing.match(left, boxes)
+        pairs, table = self._in_one_version(left, boxes)
         rejected = reject_counts(None, self._spatial, left, srid=self._join.srid)
         return self._emit(rows, Pairs(pairs.left, pairs.right, None, rejected), table, began)
 
+    def _in_one_version(self, left: Columns, boxes: Floats) -> tuple[Pairs, dict[str, pa.Array]]:
+        """What these events find in all their buckets, anew if the version is removed meanwhile."""
+        homes = np.unique(self._cut.home(boxes)).tolist()
+        while True:
+            for bucket in homes:  # other tasks report the rest
+                self._own(bucket)
+            try:
+                return self._crossing.match(left, boxes)
+            except _VersionMovedError:
+                self._versions.clear()
+
     def _other(self, bucket: int) -> OpenBucket:
+        before = self._snapshot.version
         version = self._versions.get(bucket) or self._snapshot.open(bucket)
+        if self._snapshot.version != before:
+            raise _VersionMovedError
         return OpenBucket(*self._matcher(bucket, version))
+
+
+class _VersionMovedError(Exception):
+    """The version that a task has begun with was removed, and its snapshot goes on with another."""

@@ -168,6 +168,11 @@ class Snapshot:
         self._store = self._stores.of(spec.digest, folder)
         self._version = self._newest() if batch is None else self._of_batch(batch)
 
+    @property
+    def version(self) -> str:
+        """The name of that version; without a `batch` it moves on when the version is removed."""
+        return self._version
+
     def open(self, bucket: int | None = None) -> Version:
         """The rows and their index, mapped, or those of one bucket; it is indexed on first use."""
         return self._of_version(lambda: self._opened(bucket))

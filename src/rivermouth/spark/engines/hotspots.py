@@ -47,6 +47,7 @@ _PASSED = "_rivermouth_passed_"
 _MESSAGE, _DRAW = "_rivermouth_events", "_rivermouth_draw"
 _PACKED_ROWS, _PACKED_BYTES = 1 << 16, 32 << 20  # of events that are packed together
 _SALT, _DRAWS = 20_260, 1 << 20  # what tells draws from keys, and how many there are
+_NOT_HASHED = ("map<", "variant", "geometry(", "geography(")  # by xxhash64, nor what holds one
 _LAST = 2**63 - 1
 _RULE = pa.schema([(_BOUNDS, pa.list_(pa.int64())), (_SHARES, pa.list_(pa.float64()))])
 
@@ -141,15 +142,15 @@ def _draw(events: DataFrame) -> Column:
 def _hash(events: DataFrame) -> Column:
     """What draws are made of: the same whenever it is computed.
 
-    It comes from all of the event. ``rand`` would have another seed in every micro-batch, which
-    Spark would compile again, and a map cannot be hashed.
+    It comes from all of the event that Spark can hash. ``rand`` would have another seed in every
+    micro-batch, which Spark would compile again.
     """
     columns = [F.col(quoted(field.name)) for field in events.schema if _hashable(field.dataType)]
     return F.xxhash64(F.lit(_SALT), *columns)
 
 
 def _hashable(kind: t.DataType) -> bool:
-    return not any(name in kind.simpleString() for name in ("map<", "variant"))
+    return not any(name in kind.simpleString() for name in _NOT_HASHED)
 
 
 def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
@@ -183,13 +184,15 @@ def _messages(rows: pa.Table, state: RoutingState) -> pa.RecordBatch:
 
 
 def _unpacked(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """The events of a batch with column `ROUTE_KEY`; those of several messages are put together."""
+    """The events of a batch with column `ROUTE_KEY`; those of several messages are put together.
+
+    As many as were packed together, since a batch may hold thousands of messages.
+    """
     if _MESSAGE not in batch.schema.names:
         yield batch.drop_columns([ROUTE])
         return
-    decoded = [decode(message.as_buffer())[0] for message in batch.column(_MESSAGE)]
-    if decoded:
-        rows = pa.concat_tables(decoded).combine_chunks()
+    decoded = (decode(message.as_buffer())[0] for message in batch.column(_MESSAGE))
+    for rows in _gathered(part for events in decoded for part in events.to_batches()):
         yield from rows.to_batches(max_chunksize=_PACKED_ROWS)
 
 

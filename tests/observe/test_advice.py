@@ -63,9 +63,27 @@ def test_a_hot_partition_and_one_that_is_only_small() -> None:
         "join_table.zones: one of 3 partitions has 90 % of the rows (load CV 1.47)"
     ]
     assert of("join_table.zones", counts=counts, loads=[90, 5, 5]) == []
-    hot = {"rivermouth.join_interval.1": operator(counts=counts, loads=[9_000, 500, 500])}
-    (one,) = advice(numbers(batch(0, operators=hot)))
-    assert "rm.grid(skew_path=folder)" in one["todo"]
+    assert "rm.grid(skew_path=folder)" in todo_of_uneven("join_interval")
+
+
+def todo_of_uneven(name: str, **moment: Any) -> str:
+    uneven = operator(counts={"rows_in": 10_000}, loads=[9_000, 500, 500], **moment)
+    (one,) = advice(numbers(batch(0, operators={f"rivermouth.{name}.1": uneven})))
+    return one["todo"]
+
+
+def test_uneven_partitions_of_a_table_join_are_its_source_s_or_a_routing_s() -> None:
+    # neither a join without routing nor one by hash tells how its rows came there
+    unrouted = todo_of_uneven("join_table.users")
+    source, by_hash = unrouted.split(": ", 1)[1].split(". ")
+    assert source == "events.repartition(n)"
+    assert by_hash.startswith("If routing=rm.by_hash()")
+    by_hotspot = todo_of_uneven("join_table.users", routing={"rule": 1, "load_cv": 1.5})
+    assert by_hotspot.startswith("The next rule evens them out")
+    table = {"rows": 9, "version": 1, "age_seconds": 1, "refresh_seconds": None, "buckets": [0, 1]}
+    in_buckets = todo_of_uneven("join_table.users", table=table)
+    assert in_buckets.startswith("Events go to the bucket of their rows")
+    assert not any("rm.by_hotspot" in todo for todo in (by_hotspot, in_buckets))
 
 
 def test_rows_that_could_not_take_part() -> None:

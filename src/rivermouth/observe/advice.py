@@ -19,9 +19,15 @@ _FEW = 10  # batches, below which nothing is said of trends
 _OVER_BUCKETS = (
     "Have skewed cells salted, grid=rm.grid(skew_path=folder), or make cells smaller (cell=)."
 )
+_BY_HOTSPOT = (
+    'The next rule evens them out, once a cycle= has ended. What weight="cost", split=False or '
+    "events that are alike in every column leave uneven stays so."
+)
+_BUCKETS = "Events go to the bucket of their rows: other buckets=, or none if the table fits."
 #: what spreads the rows of an operator, by its name
 _SPREAD = {
-    "join_table": "Spread them: routing=rm.by_hotspot() by key, or events.repartition(n).",
+    "join_table": "If they are joined where they are read, the source's partitions are uneven: "
+    "events.repartition(n). If routing=rm.by_hash() sent them there, rm.by_hotspot() divides them.",
     "join_interval": _OVER_BUCKETS,
     "join_window": _OVER_BUCKETS,
     "aggregate": "One group has most of them: a finer by=, or shorter windows summed afterwards.",
@@ -84,8 +90,7 @@ def _of_operator(name: str, operator: Metrics) -> Iterator[_Found]:
     loads, load_cv = operator["rows_per_task"], operator["load_cv"]
     if load_cv is not None and load_cv > _SKEWED and sum(loads) >= _ROWS:
         share = f"{100 * max(loads) / sum(loads):.0f} % of the rows (load CV {load_cv:.2f})"
-        todo = _SPREAD.get(name.partition(".")[0], "Look at what its rows are divided by.")
-        yield "warning", f"one of {len(loads)} partitions has {share}", todo
+        yield "warning", f"one of {len(loads)} partitions has {share}", _spread(name, operator)
     yield from _of_table(operator["table"] or {}, operator["cache"] or {})
     gauges = operator["gauges"] or {}
     coverage, required = (
@@ -96,6 +101,15 @@ def _of_operator(name: str, operator: Metrics) -> Iterator[_Found]:
         what = f"windows close with {100 * coverage:.1f} % of their rows"
         todo = "The buffer K is growing; if it lasts, delays have changed for good."
         yield "notice", f"{what}, {100 * required:.1f} % are required", todo
+
+
+def _spread(name: str, operator: Metrics) -> str:
+    """What to do about uneven rows of an operator; by hash or not routed, none of them tells."""
+    if operator["routing"]:  # which only those that are routed by hotspots report
+        return _BY_HOTSPOT
+    if "buckets" in (operator["table"] or {}):
+        return _BUCKETS
+    return _SPREAD.get(name.partition(".")[0], "Look at what its rows are divided by.")
 
 
 def _of_promise(means: Metrics) -> Iterator[_Found]:

@@ -1,7 +1,9 @@
 """The benchmark of tables in buckets by place: its data, its truth and its table."""
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 import shapely
 from benchmarks.harness import seeded
 from benchmarks.suites.table_join import grids, large_tables, shape_tables
@@ -23,7 +25,58 @@ def test_the_truth_is_that_of_one_tree_over_all_parts(tmp_path, monkeypatch):
     spots = shapely.points(points["x"].to_numpy(), points["y"].to_numpy())
     pairs = shapely.STRtree(shapes).query(spots, predicate="within").T.tolist()
     numbers = points["point"].to_pylist()
-    assert large_tables.truth(1000, 5000) == {(numbers[at], polygon) for at, polygon in pairs}
+    expected = sorted((numbers[at], polygon) for at, polygon in pairs)
+    assert large_tables.truth(1000, 5000) == expected
+    assert len(expected) == len(set(expected)) > 10
+
+
+PAIRS = [(0, 7), (1, 7), (0, 8), (300, 2)]  # of points 0 and 300 in the sample, and of one beside
+
+
+@pytest.fixture
+def outputs(tmp_path):
+    """What the three queries wrote where all went well."""
+    folders = {turn: tmp_path / turn for turn in large_tables.TURNS}
+    for turn, times in large_tables.TURNS.items():
+        wrote(folders[turn], PAIRS * times)
+    return folders
+
+
+def wrote(folder, pairs):
+    folder.mkdir(exist_ok=True)
+    point, polygon = zip(*pairs, strict=True)
+    pq.write_table(pa.table({"point": point, "polygon": polygon}), folder / "part-0.parquet")
+
+
+SAMPLE = [(0, 7), (0, 8), (300, 2)]
+
+
+def test_queries_that_wrote_each_pair_as_often_as_they_should_are_counted(outputs):
+    assert large_tables.checked(outputs, SAMPLE) == len(PAIRS)
+
+
+@pytest.mark.parametrize("turn", large_tables.TURNS)
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda pairs: [*pairs, (0, 7)],
+        lambda pairs: [*pairs, (0, 9)],
+        lambda pairs: pairs[1:],
+        lambda pairs: [(0, 8), *pairs[1:]],
+    ],
+    ids=["twice", "another", "missing", "one for another"],
+)
+def test_a_pair_of_the_sample_that_is_not_the_truth_s_is_found(outputs, turn, change):
+    wrote(outputs[turn], change(PAIRS * large_tables.TURNS[turn]))
+    with pytest.raises(AssertionError, match=f"{turn}: the rows of the sample"):
+        large_tables.checked(outputs, SAMPLE)
+
+
+@pytest.mark.parametrize("turn", large_tables.TURNS)
+def test_rows_beside_the_sample_are_counted_too(outputs, turn):
+    wrote(outputs[turn], [*PAIRS * large_tables.TURNS[turn], (1, 7)])
+    with pytest.raises(AssertionError, match="the queries wrote"):
+        large_tables.checked(outputs, SAMPLE)
 
 
 def test_a_table_s_memory_is_that_of_the_fullest_host_in_either_query():

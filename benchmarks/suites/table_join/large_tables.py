@@ -5,7 +5,7 @@ the first query reads the table and writes the buckets, the second finds them th
 does with five times the points, so that the cost of a point is told from that of the buckets. The
 memory that programs of a host may take together is limited; what they took is the largest that was
 seen. The rows of every hundredth point are compared with those of shapely trees over the whole
-table.
+table, in each query.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +37,8 @@ CONF = {"spark.executor.memory": "512m", "spark.sql.shuffle.partitions": "8"}
 _PROGRAM = "benchmarks.suites.table_join.large_tables_driver"
 _PAUSE_S = 0.2
 TURNS = {"first": 1, "again": 1, "more": 5}  #: how many times the points each query joins
+
+Pair = tuple[int, int]  #: the numbers of a point and of a polygon
 
 
 @dataclass(frozen=True)
@@ -82,17 +84,37 @@ def points(count: int) -> pa.Table:
     return pa.table({"point": np.arange(count), "x": x, "y": y})
 
 
-def truth(rows: int, count: int) -> set[tuple[int, int]]:
-    """Which of the sampled points lie in which polygons, by shapely."""
+def truth(rows: int, count: int) -> list[Pair]:
+    """Which of the sampled points lie in which polygons, by shapely: each pair once, sorted."""
     sample = points(count).take(np.arange(0, count, SAMPLED))
     numbers = sample["point"].to_numpy()
     spots = shapely.points(sample["x"].to_numpy(), sample["y"].to_numpy())
-    found: set[tuple[int, int]] = set()
+    found: list[Pair] = []
     for first in range(0, rows, CHUNK):
         tree = shapely.STRtree(_polygons(rows, first))
         which, polygons = tree.query(spots, predicate="within")
-        found |= set(zip(numbers[which].tolist(), (polygons + first).tolist(), strict=True))
-    return found
+        found += zip(numbers[which].tolist(), (polygons + first).tolist(), strict=True)
+    return sorted(found)
+
+
+def checked(outputs: Mapping[str, Path], expected: Sequence[Pair]) -> int:
+    """How many rows join the points once; the folders hold what each of `TURNS` wrote.
+
+    Fails unless each query has the `expected` pairs of the sample, each as often as it joins the
+    points, and so many times as many rows.
+    """
+    counts = {}
+    for turn, folder in outputs.items():
+        rows = pq.read_table(folder)
+        sampled = rows.filter(pa.array(rows["point"].to_numpy() % SAMPLED == 0))
+        pairs = sorted(zip(*(sampled[c].to_pylist() for c in ("point", "polygon")), strict=True))
+        if pairs != [pair for pair in expected for _ in range(TURNS[turn])]:
+            raise AssertionError(f"{folder.name}: the rows of the sample are not those of shapely")
+        counts[turn] = rows.num_rows
+    once = counts["again"]
+    if counts != {turn: times * once for turn, times in TURNS.items()}:
+        raise AssertionError(f"the queries wrote {counts} rows")
+    return once
 
 
 class Bench:
@@ -122,12 +144,8 @@ class Bench:
             }
         further = (TURNS["more"] - TURNS["again"]) * self._size.points / 1e6
         found["cpu_s_per_million"] = (found["more_cpu_s"] - found["again_cpu_s"]) / further
-        rows_out = pq.read_table(self._lab.shared / f"out-{name}-again")
-        found["rows_out"] = rows_out.num_rows
-        sampled = rows_out.filter(pa.array(rows_out["point"].to_numpy() % SAMPLED == 0))
-        pairs = set(zip(*(sampled[c].to_pylist() for c in ("point", "polygon")), strict=True))
-        if pairs != truth(rows, self._size.points):
-            raise AssertionError(f"{name}: the rows of the sample are not those of shapely")
+        outputs = {turn: self._lab.shared / f"out-{name}-{turn}" for turn in TURNS}
+        found["rows_out"] = checked(outputs, truth(rows, self._size.points))
         snapshots = self._lab.shared / f"snapshots-{name}"
         found["snapshot_bytes"] = sum(
             file.stat().st_size for file in snapshots.rglob("*") if file.is_file()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import matplotlib.pyplot as plt
 import pytest
-from benchmarks.suites.routing import hosts_measures, hosts_tables
+from benchmarks.suites.routing import hosts_measures, hosts_tables, routing_tables
 
 
 def task(host, rows, hits, *, held=10, seconds=1.0, loads=1):
@@ -122,11 +122,14 @@ def test_tables_of_the_bar():
 
 
 def test_tables_of_moves_and_of_binding():
-    series = [{"load_cv": cv, "rows_per_s": 10.0, "hit_ratio": 0.5} for cv in (0, 0.1, 2, 0.3, 0.2)]
-    result = ABOUT | {"rows": [{"case": "ours", "moved": 2, "series": series}]}
+    of = (9, 0.2, 0.2, 0.3, 0.1, 0.4, 2, 0.5, 0.2, 0.1, 0.7)
+    series = [{"load_cv": cv, "rows_per_s": 100 * cv, "hit_ratio": cv / 10} for cv in of]
+    result = ABOUT | {"rows": [{"case": "ours", "moved": 6, "series": series}]}
     cells = hosts_tables.moves(result)
-    assert cells[1][1:5] == ["0.100", "2.000", "0.300", "0.200"]
-    assert {len(line) for line in cells} == {11}
+    # five before the move, not the first and not the last of them alone
+    assert cells[1][1:6] == ["0.200", "2.000", "0.500", "0.200", "0.100"]
+    assert cells[1][6:] == ["20", "200", "50", "20", "10", "0.020", "0.070"]
+    assert {len(line) for line in cells} == {13}
     plt.close(hosts_tables.moves_plot(result))
     row = {
         "case": "ours", "bound": "state", "partitions": 6, "hit_ratio": 0.9, "cached_rows": 7,
@@ -136,9 +139,20 @@ def test_tables_of_moves_and_of_binding():
     assert cells[1][1:5] == ["6", "stay, by state", "0.900", "100"]
 
 
+def test_what_stands_is_a_median_of_what_there_is_before_the_first_move():
+    series = (0.1, 0.3, 0.2, 2, 0.4, 0.5, 3, 0.6, 0.7)
+    rows = [
+        {"case": case, "batch": number, "load_cv": cv, "moved": number in (3, 6)}
+        for case in ("hash", "algorithm2", "ours")
+        for number, cv in enumerate(series)
+    ]
+    cells = routing_tables.over_time({"rows": rows})
+    assert cells[1] == ["`rm.by_hash()`", "0.200", "2.500", "0.500", "0.600"]
+
+
 def test_table_of_a_workload_by_hosts():
     rows = [
-        {"case": case, "hosts": hosts, "out_per_s": hosts * 90.0, "p50_ms": 300.0}
+        {"case": case, "hosts": hosts, "out_per_s": hosts * 90.0, "p50_ms": 300.0, "p99_ms": 900.0}
         for hosts in (1, 2, 4, 6)
         for case in ("incremental", "full", "by_record")
     ]
@@ -146,7 +160,11 @@ def test_table_of_a_workload_by_hosts():
     result = {"name": "recall_hosts", "paper": paper, "rows": rows}
     cells = hosts_tables.workload(result)
     assert cells[1] == [
-        "the paper: BS-Join on Flink", "10", "20", "39", "", "3.90", "3 ms", "4 ms",
+        "the paper: BS-Join on Flink", "10", "20", "39", "", "3.90", "3", "", "4", "",
     ]  # fmt: skip
-    assert cells[2][5] == "4.00"
+    assert cells[2][5:] == ["4.00", *["300 / 900"] * 4]
+    assert cells[0][1:] == [
+        "results/s, 1 host", "2 hosts", "4 hosts", "6 hosts", "speed-up at 4",
+        "latency, ms, 1 host", "2 hosts", "4 hosts", "6 hosts",
+    ]  # fmt: skip
     plt.close(hosts_tables.workload_plot(result))

@@ -149,7 +149,11 @@ def check(batches: Sequence[Batch]) -> None:
 
 
 def _load_seconds(tasks: Sequence[Mapping[str, Any]]) -> float:
-    """Seconds that a task waits for the store, in the mean."""
+    """Seconds that a task's statements take together, in the mean, from their keys to their rows.
+
+    The store's work and the worker's own: sending, reading and decoding; part of it while the task
+    finishes the batch before.
+    """
     return float(np.mean([task["cache"]["load_seconds"] for task in tasks]))
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from benchmarks.harness.formatting import Cells, Document, number, only
 from benchmarks.suites.routing.routing_tables import LABELS as ROUTINGS
+from benchmarks.suites.routing.routing_tables import standing
 
 LABELS = ROUTINGS | {
     "pkg": "partial key grouping",
@@ -100,7 +101,7 @@ def waits(result: Document) -> Cells:
     """What a micro-batch waits for, by skew and way, and how much of it is uneven tasks."""
     head = [
         _hosts(result), "z", "thousand rows per second", "latency, 99th percentile",
-        "a micro-batch", "driver alone", "longest tasks", "mean tasks", "of it the store",
+        "a micro-batch", "driver alone", "longest tasks", "mean tasks", "of it fetching",
         "with even tasks", "hit ratio", "cores used of a host",
     ]  # fmt: skip
     return [
@@ -131,7 +132,7 @@ def _median(row: Mapping[str, Any], key: str, divisor: float, form: str) -> str:
 
 
 def weight(result: Document) -> Cells:
-    """Balance of counts and of time where a missed key costs a round trip."""
+    """Balance of counts and of time where a missed key comes from another host."""
     head = [
         _hosts(result), "z", "load CV of records", "load CV of seconds", "rows per second",
         "latency, 99th percentile",
@@ -155,7 +156,7 @@ def weight(result: Document) -> Cells:
 
 def moves(result: Document) -> Cells:
     """Load CV and throughput before the hot keys move, and in the cycles after."""
-    when = ("standing", "at the move", "one cycle later", "two")
+    when = ("standing", "at the move", "one cycle later", "two", "three")
     lines = [
         [
             _hosts(result),
@@ -167,13 +168,16 @@ def moves(result: Document) -> Cells:
     ]
     for row in result["rows"]:
         series, moved = row["series"], row["moved"]
-        four = series[moved - 1 : moved + 3]
+        load_cv, rows_per_s = (
+            [standing(series, moved, key), *(one[key] for one in series[moved : moved + 4])]
+            for key in ("load_cv", "rows_per_s")
+        )
         lines.append(
             [
                 LABELS[row["case"]],
-                *(f"{one['load_cv']:.3f}" if row["case"] != "none" else "" for one in four),
-                *(number(one["rows_per_s"]) for one in four),
-                f"{series[moved - 1]['hit_ratio']:.3f}",
+                *(f"{one:.3f}" if row["case"] != "none" else "" for one in load_cv),
+                *map(number, rows_per_s),
+                f"{standing(series, moved, 'hit_ratio'):.3f}",
                 f"{series[-1]['hit_ratio']:.3f}",
             ]
         )
@@ -269,24 +273,32 @@ FORMS = {
 
 
 def workload(result: Document) -> Cells:
-    """Results per second by hosts, the speed-up from one to four, and latencies."""
+    """Results per second by hosts, the speed-up from one to four, and latencies in ms.
+
+    A latency is a median and a 99th percentile; the paper's is one number.
+    """
     hosts = sorted({row["hosts"] for row in result["rows"]})
     about = f"Paper A, {WORKLOADS[result['name']]}"
     most = max(count for count in hosts if count <= 4)
-    late = [f"latency, {_counted(count)}" for count in (hosts[0], most)]
-    rates = [f"results/s, {_counted(count)}" for count in hosts]
+    counted = [f"{count} host{'s' * (count > 1)}" for count in hosts]
+    rates, late = ([f"{what}, {counted[0]}", *counted[1:]] for what in ("results/s", "latency, ms"))
     lines = [[about, *rates, f"speed-up at {most}", *late]]
     for case, figures in _by_hosts(result).items():
-        rate, ms = figures["out_per_s"], figures["ms"]
+        rate = figures["out_per_s"]
         lines.append(
             [
                 FORMS[case],
                 *(number(rate.get(count)) for count in hosts),
                 f"{rate[most] / rate[hosts[0]]:.2f}",
-                *(f"{number(ms[count])} ms" for count in (hosts[0], most)),
+                *(_latency(figures, count) for count in hosts),
             ]
         )
     return lines
+
+
+def _latency(figures: Mapping[str, Mapping[int, float]], count: int) -> str:
+    of_it = (figures.get(key, {}).get(count) for key in ("ms", "p99_ms"))
+    return " / ".join(number(ms) for ms in of_it if ms is not None)
 
 
 def workload_plot(result: Document) -> Any:
@@ -315,11 +327,7 @@ def _by_hosts(result: Document) -> dict[str, dict[str, dict[int, float]]]:
         for case, of in result["paper"].items()
     }
     for row in result["rows"]:
-        of: Mapping[str, Any] = found.setdefault(row["case"], {"out_per_s": {}, "ms": {}})
-        of["out_per_s"][row["hosts"]] = row["out_per_s"]
-        of["ms"][row["hosts"]] = row["p50_ms"]
+        of = found.setdefault(row["case"], {"out_per_s": {}, "ms": {}, "p99_ms": {}})
+        for key, measure in (("out_per_s", "out_per_s"), ("ms", "p50_ms"), ("p99_ms", "p99_ms")):
+            of[key][row["hosts"]] = row[measure]
     return found
-
-
-def _counted(count: int) -> str:
-    return f"{count} host{'s' * (count > 1)}"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from benchmarks.harness.formatting import Cells, Document, number, only, spread
 
@@ -13,6 +15,7 @@ LABELS = {
     "ours": "`rm.by_hotspot()`",
     "cost": '`rm.by_hotspot(weight="cost")`',
 }
+BEFORE = 5  #: micro-batches before hot keys move, at most, whose median is what stands
 
 
 def partitions(result: Document) -> Cells:
@@ -80,7 +83,7 @@ def cost(result: Document) -> Cells:
 
 
 def over_time(result: Document) -> Cells:
-    """Load CV before the moves and after them, by way."""
+    """Load CV before the first move and after all, by way."""
     lines = [
         ["Load CV, median of micro-batches", "standing", "at a move", "one cycle later", "two"]
     ]
@@ -91,10 +94,14 @@ def over_time(result: Document) -> Cells:
             statistics.median(rows[move + later]["load_cv"] for move in moves)
             for later in (0, 1, 2)
         ]
-        lines.append(
-            [LABELS[case], *(f"{cv:.3f}" for cv in (rows[moves[0] - 1]["load_cv"], *after))]
-        )
+        before = standing(rows, moves[0], "load_cv")
+        lines.append([LABELS[case], *(f"{cv:.3f}" for cv in (before, *after))])
     return lines
+
+
+def standing(series: Sequence[Mapping[str, Any]], moved: int, key: str) -> float:
+    """A measure before the micro-batch with the number `moved`: the median of up to `BEFORE`."""
+    return statistics.median(one[key] for one in series[max(0, moved - BEFORE) : moved])
 
 
 def weighed(result: Document) -> Cells:

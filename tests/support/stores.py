@@ -148,7 +148,7 @@ class Store:
         if self.kind == "parquet":
             pq.write_table(rows, path, row_group_size=500)
         elif self.kind == "delta":
-            write_deltalake(path, rows, mode="overwrite")
+            write_deltalake(path, rows, mode="overwrite", schema_mode="overwrite")
         elif self.kind == "iceberg":
             return rm.tables.iceberg(
                 write_iceberg(self.at, f"city.{name}", rows), f"city.{name}", **how

@@ -321,6 +321,21 @@ def split(condition: Condition) -> Parts:
     )
 
 
+def right_columns(condition: Condition) -> tuple[str, ...]:
+    """The table's columns that `condition` names, each once.
+
+    Examples
+    --------
+    >>> right_columns(keys("city") & within("spot", point("x", "y")))
+    ('city', 'x', 'y')
+    """
+    of_keys, spatial, span = split(condition)
+    names = [right for _, right in of_keys.pairs] if of_keys is not None else []
+    names += named(spatial.right) if spatial is not None else ()
+    names += (span.right,) if span is not None else ()
+    return tuple(dict.fromkeys(names))
+
+
 def combine(keys: Keys | None, search: Spatial | Range | None) -> Condition:
     """The condition made of `keys` and `search`, at least one of them given."""
     if keys is not None and search is not None:

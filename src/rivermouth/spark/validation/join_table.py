@@ -32,6 +32,7 @@ from rivermouth.spec.conditions import (
     combine,
     key_pairs,
     named,
+    right_columns,
     split,
 )
 from rivermouth.tables.cache.snapshot import SnapshotSpec
@@ -112,17 +113,9 @@ class Join:
         return pa.schema(fields)
 
     @property
-    def condition_columns(self) -> tuple[str, ...]:
-        """The table's columns that the condition names."""
-        keys = (right for _, right in key_pairs(self.keys))
-        spatial = named(self.spatial.right) if self.spatial is not None else ()
-        span = (self.range.right,) if self.range is not None else ()
-        return tuple(dict.fromkeys((*keys, *spatial, *span)))
-
-    @property
     def table_columns(self) -> tuple[str, ...]:
         """All columns of the table that are needed."""
-        return tuple(dict.fromkeys((*self.condition_columns, *(old for _, old in self.columns))))
+        return tuple(dict.fromkeys((*right_columns(self.on), *(old for _, old in self.columns))))
 
     def snapshot_spec(self, cache: Full) -> SnapshotSpec:
         """What a snapshot for this join holds."""

@@ -85,7 +85,7 @@ class DatasetTable(FileTable):
                 todo="Use cache=rm.full().",
             )
         dataset = self.dataset()
-        rights = [right for _, right in keys.pairs]
+        rights = self._present([right for _, right in keys.pairs], dataset)
         lefts = [left[name] for name, _ in keys.pairs]
         probes_of(left, keys, None, self.schema(), where=self.call)  # checks the types
         near = _among(lefts[0], dataset.schema.field(rights[0]))
@@ -102,9 +102,7 @@ class DatasetTable(FileTable):
         near: ds.Expression | None = None,
         **options: Any,
     ) -> Iterator[pa.RecordBatch]:
-        for name in columns:
-            if name not in dataset.schema.names:
-                raise gone(name, dataset.schema.names, where=self.call, table=repr(self.path))
+        columns = self._present(columns, dataset)
         geometries = self._geometries(dataset)
         schema = pa.schema([_field(dataset.schema.field(name), geometries) for name in columns])
         passed = expression(self.where, dataset.schema, call=self.call)
@@ -118,6 +116,13 @@ class DatasetTable(FileTable):
         )
         with as_table_error(self.path, where=self.call):
             yield from at_least_one(made, schema)
+
+    def _present(self, columns: Sequence[str], dataset: ds.FileSystemDataset) -> Sequence[str]:
+        """These columns, or a `TableInvalid` where one no longer exists."""
+        for name in columns:
+            if name not in dataset.schema.names:
+                raise gone(name, dataset.schema.names, where=self.call, table=repr(self.path))
+        return columns
 
     def _geometries(self, dataset: ds.FileSystemDataset) -> dict[str, Geometry]:
         """The geometry columns: those that the files describe, then those the user named."""

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rivermouth.errors import DefinitionError, TableInvalid
-from rivermouth.spec.conditions import Condition
+from rivermouth.spec.conditions import Condition, right_columns
 from rivermouth.spec.filters import Filter
 from rivermouth.tables.source import T
 from rivermouth.tables.sources.sql import statements
@@ -104,6 +104,7 @@ class SQLTable(Table):
     def _lookup(
         self, relation: Relation, condition: Condition, columns: Sequence[str], left: Left
     ) -> tuple[npt.NDArray[np.int64], pa.Table]:
+        relation.chosen(right_columns(condition), call=self.call, table=self._shown)
         chosen = relation.chosen(columns, call=self.call, table=self._shown)
         statement = self._statement(relation, condition, chosen, left)
         numbers, found = statement.records.rows, statement.schema.empty_table()

@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import shapely
+from tests.support.shapes import array
 
 from rivermouth.kernels.spatial.geometry import from_wkb
 from rivermouth.kernels.spatial.strtree import StrTree
@@ -30,6 +31,14 @@ def test_a_shape_whose_distance_overflows_is_as_far_as_can_be(k, limit):
         if limit is None or far[row, column] <= limit
     ]
     assert list(zip(left, right, distance, strict=True)) == expected
+
+
+@pytest.mark.parametrize("shapes", [[], [None], [shapely.Polygon()], [None, shapely.Point()]])
+def test_nothing_is_near_a_table_without_shapes(shapes):
+    given = from_wkb(pa.array(shapely.to_wkb(BOXES)))
+    tree = StrTree(array(shapes))
+    assert [found.tolist() for found in tree.within(given, 9.0)] == [[], []]
+    assert [found.tolist() for found in tree.nearest(given, 2, None)] == [[], [], []]
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -270,7 +270,8 @@ def test_rows_that_are_taken_slowly_are_not_held_in_memory(tmp_path):
 
     table = rm.tables.parquet(tmp_path, geometry="shape")
     assert table.read(["n"])["n"].to_pylist() == [*range(count)] * 6
-    assert table.scan(["n", "shape"], most_held) < 64 << 20
+    # 61 to 69 MB, by what the reader has begun; without any of its options 92 MB and more
+    assert table.scan(["n", "shape"], most_held) < 80 << 20
 
 
 def test_what_is_not_parquet_is_said(tmp_path):

@@ -129,7 +129,9 @@ class StrTree:
 
 def rounding(shapes: Shapes) -> float:
     """By how much a search may take the shapes for farther off than they are."""
-    bounds = np.abs(shapely.total_bounds(shapes))  # NaN where there is none
+    if not len(shapes):
+        return 0.0
+    bounds = np.abs(shapely.total_bounds(shapes))  # NaN where all are empty
     return float(np.nan_to_num(bounds).max()) * _ROUNDING
 
 

@@ -1,6 +1,7 @@
 """The tables of join_table's plans, from rows made by hand, and costs that are fitted."""
 
 import json
+from dataclasses import replace
 
 from benchmarks.harness.experiment import RESULTS
 from benchmarks.suites.table_join import plan_fit, plan_tables
@@ -62,8 +63,13 @@ def test_a_fit_finds_what_batches_were_made_of_and_nothing_negative():
     rows = [
         {"condition": condition, "kind": kind, "plan": plan, "width": width, "rows": count,
          "table_bytes": size,
-         "cpu_ms_per_batch": (start + 0.5 * size + count * (1.5 + 0.25 * width)) / 1000}
-        for condition, size in (("keys", 1e4), ("many_keys", 1e6), ("range", 1e4))
+         "cpu_ms_per_batch": (
+             start + (kind == "batch") * 9000 * width
+             + (plan == "native") * 0.5 * size + count * (1.5 + 0.25 * width)
+         ) / 1000}
+        for condition, size in (
+            ("keys", 1e4), ("many_keys", 1e6), ("range", 1e4), ("within", 1e5), ("nearest", 1e4)
+        )
         for kind, start in made.items()
         for plan in ("workers", "udf", "native")
         for width in (4, 24)
@@ -71,9 +77,13 @@ def test_a_fit_finds_what_batches_were_made_of_and_nothing_negative():
     ]  # fmt: skip
     kept_back = [one | {"width": 12, "cpu_ms_per_batch": 1e9} for one in rows]
     found = plan_fit.fitted(rows + kept_back)
-    expected = Cost(stream=200_000, batch=50_000, byte=0.5, row=1.5, column=0.25)
+    expected = Cost(
+        stream=200_000, batch=50_000, batch_column=9_000, byte=0.5, row=1.5, column=0.25
+    )
     assert found["keys"]["native"] == expected
-    assert found["range"]["udf"].byte == 0  # one table: its size has no axis
+    assert found["place"]["udf"] == replace(expected, byte=0)
+    assert found["range"]["native"].byte == 0  # one table: its size has no axis
+    assert "native" not in found["place"]
     for one in rows:
         one["cpu_ms_per_batch"] = 50 + (one["kind"] == "stream") * 100 - 1e-6 * one["rows"]
     assert min(vars(plan_fit.fitted(rows)["keys"]["udf"]).values()) == 0

@@ -18,8 +18,19 @@ from rivermouth.spec.plans import Plan
 Row = Mapping[str, Any]
 
 #: by what the costs are told apart: the benchmark's conditions, which differ in their tables
-GROUPS: dict[Condition, tuple[str, ...]] = {"keys": ("keys", "many_keys"), "range": ("range",)}
+GROUPS: dict[Condition, tuple[str, ...]] = {
+    "keys": ("keys", "many_keys"),
+    "range": ("range",),
+    "place": ("within", "many_within", "nearest"),
+}
+#: the plans that there is a choice of: of places, `native` might meet others than it can join
+CHOICE: dict[Condition, tuple[Plan, ...]] = {
+    "keys": get_args(Plan),
+    "range": get_args(Plan),
+    "place": ("workers", "udf"),
+}
 KEPT_BACK = 12  #: columns
+_BYTES = 3  # of what a cell's cost is made of
 
 
 def fitted(rows: Iterable[Row]) -> dict[Condition, dict[Plan, Cost]]:
@@ -28,7 +39,7 @@ def fitted(rows: Iterable[Row]) -> dict[Condition, dict[Plan, Cost]]:
     return {
         group: {
             plan: _fit([r for r in rows if r["condition"] in names and r["plan"] == plan])
-            for plan in get_args(Plan)
+            for plan in CHOICE[group]
         }
         for group, names in GROUPS.items()
     }
@@ -40,7 +51,9 @@ def _fit(rows: list[Row]) -> Cost:
     parts = np.array(
         [
             [
-                row["kind"] == "stream", row["kind"] == "batch", row["table_bytes"],
+                row["kind"] == "stream", row["kind"] == "batch",
+                (row["kind"] == "batch") * row["width"],
+                row["table_bytes"] if row["plan"] == "native" else 0,
                 row["rows"], row["rows"] * row["width"],
             ]
             for row in rows
@@ -48,9 +61,8 @@ def _fit(rows: list[Row]) -> Cost:
         float,
     )  # fmt: skip
     weighted = parts / costs[:, None]
-    kept = np.ones(weighted.shape[1], bool)
-    if len({row["table_bytes"] for row in rows}) == 1:
-        kept[2] = False  # no axis
+    kept = np.ones(parts.shape[1], bool)
+    kept[_BYTES] = np.ptp(parts[:, _BYTES]) > 0  # tables of one size have no axis
     while True:
         found, *_ = np.linalg.lstsq(weighted[:, kept], np.ones(len(rows)), rcond=None)
         if (found >= 0).all():

@@ -7,7 +7,7 @@ from typing import Any
 
 from benchmarks.harness.formatting import Cells, Document, number, only
 from benchmarks.suites.table_join.plan_cases import CONDITIONS, PLANS, WIDTHS
-from benchmarks.suites.table_join.plan_fit import GROUPS, KEPT_BACK
+from benchmarks.suites.table_join.plan_fit import CHOICE, GROUPS, KEPT_BACK
 from rivermouth.spark.engines.plan_costs import cheapest_plan
 from rivermouth.spark.plan_choice import ROWS_OF_A_FRAME
 
@@ -66,13 +66,12 @@ def _cells(rows: Sequence[Row]) -> Iterator[Cell]:
 def _chosen(cell: Cell, rows: int | None = None) -> str:
     """The plan that ``rm.cheapest`` takes of a cell, for its own rows unless others are given."""
     first = cell[0]
-    group = next((group for group, names in GROUPS.items() if first["condition"] in names), None)
-    if group is None:
-        return "workers"
+    group = next(group for group, names in GROUPS.items() if first["condition"] in names)
     rows, width = rows or first["rows"], first["width"]
     return cheapest_plan(
-        group, first["kind"], rows=rows, columns=width, table_bytes=first["table_bytes"]
-    )
+        group, first["kind"], CHOICE[group],
+        rows=rows, columns=width, table_bytes=first["table_bytes"],
+    )  # fmt: skip
 
 
 def _by_default(cell: Cell) -> str:

@@ -7,6 +7,7 @@ from pyspark.sql import types as t
 
 from rivermouth.spark.engines.native.rows import auto_broadcast_bytes
 from rivermouth.spark.engines.plan_costs import Condition, Kind, cheapest_plan
+from rivermouth.spark.runtime import versions
 from rivermouth.spark.validation.join_table import Join
 from rivermouth.spec.caches import Cache, Full
 from rivermouth.spec.plans import Cheapest, Plan
@@ -25,10 +26,8 @@ def chosen(
 ) -> Plan:
     """The plan that is expected to take the least CPU time, of those that certainly can do it.
 
-    There is a choice for keys or a range, and a table in files that are small enough for Spark to
-    broadcast it by itself. A spatial condition leaves none: `native` finds out that a table holds
-    anything but polygons, or points, when it reads the rows. A stream keeps the metrics that only
-    `workers` has, unless its rows are given.
+    There is a choice where a join was measured: the whole table in one piece, by keys, by a range
+    or by places. A stream whose rows are not given keeps `workers`, since `native` has few metrics.
     """
     if isinstance(join.source, FrameTable):
         return "native"  # no other plan reads a frame
@@ -36,27 +35,41 @@ def chosen(
         return "workers"
     condition = _condition(join)
     is_full = isinstance(cache, Full) and cache.buckets is None and cache.index is None
-    if condition is None or not is_full or routing is not None:
+    if condition is None or not is_full or routing is not None or len(join.output) > _MOST_COLUMNS:
         return "workers"
-    if not isinstance(join.source, InFiles) or len(join.output) > _MOST_COLUMNS:
-        return "workers"
-    table_bytes = join.source.file_bytes()
-    if table_bytes > auto_broadcast_bytes(events.sparkSession):
-        return "workers"
+    plans: list[Plan] = ["workers"]
+    if versions.common(events.sparkSession) >= versions.ARROW_FUNCTIONS.since:
+        plans.append("udf")
+    table_bytes = _broadcast_bytes(join, condition, auto_broadcast_bytes(events.sparkSession))
+    if table_bytes is not None:
+        plans.append("native")
     kind: Kind = "stream" if events.isStreaming else "batch"
     return cheapest_plan(
-        condition, kind,
+        condition, kind, plans,
         rows=ROWS_OF_A_FRAME if wanted is None else wanted.rows,
-        columns=len(join.events), table_bytes=table_bytes,
+        columns=len(join.events), table_bytes=table_bytes or 0,
     )  # fmt: skip
 
 
 def _condition(join: Join) -> Condition | None:
-    """What the costs of both plans were measured for, if the condition is that."""
+    """What the plans' costs were measured for, if the condition is that."""
     if join.spatial is not None:
-        return None
+        return "place" if join.keys is None else None
     if join.range is None:
         return "keys"
     compared = join.events[join.range.left].dataType
     is_measured = join.keys is None and not isinstance(compared, t.DecimalType)
     return "range" if is_measured else None
+
+
+def _broadcast_bytes(join: Join, condition: Condition, most: int) -> int | None:
+    """What the table's files take, if `native` certainly can broadcast the table.
+
+    Of places it finds out only when it reads the rows that some are neither polygons nor points.
+    The size of a table in a database is not known before, and what takes more than `most`, Spark
+    would not broadcast by itself.
+    """
+    if condition == "place" or not isinstance(join.source, InFiles):
+        return None
+    table_bytes = join.source.file_bytes()
+    return table_bytes if table_bytes <= most else None

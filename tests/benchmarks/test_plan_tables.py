@@ -3,7 +3,6 @@
 import json
 from dataclasses import replace
 
-from benchmarks.harness.experiment import RESULTS
 from benchmarks.suites.table_join import plan_fit, plan_tables
 
 from rivermouth.spark.engines.plan_costs import COSTS, Cost
@@ -46,16 +45,14 @@ def test_a_cell_names_its_best_plan_and_how_far_from_it_the_chosen_one_is():
         ["nearest, stream, 4, 2,000", "3.00", "2.00", "", "`udf`", "`workers`", "1.50", "1.50"],
     ]
     assert [line[1:] for line in plan_tables.choice({"rows": rows})[1:]] == [
-        ["1", "0", "1.50"],  # by rows, of the widths that costs were fitted to
-        ["2", "2", "1.00"],  # of the others
+        ["3", "2", "1.50"],  # by rows
         ["3", "1", "1.50"],  # by default
         ["3", "0", "1.50"],  # always workers
     ]
 
 
 def test_the_costs_are_those_that_were_measured():
-    rows = json.loads((RESULTS / "plans.json").read_text())["rows"]
-    assert plan_fit.fitted(rows) == COSTS
+    assert plan_fit.fitted(json.loads(plan_fit.RUN.read_text())["rows"]) == COSTS
 
 
 def test_a_fit_finds_what_batches_were_made_of_and_nothing_negative():
@@ -75,8 +72,7 @@ def test_a_fit_finds_what_batches_were_made_of_and_nothing_negative():
         for width in (4, 24)
         for count in (1e3, 1e5, 1e6)
     ]  # fmt: skip
-    kept_back = [one | {"width": 12, "cpu_ms_per_batch": 1e9} for one in rows]
-    found = plan_fit.fitted(rows + kept_back)
+    found = plan_fit.fitted(rows)
     expected = Cost(
         stream=200_000, batch=50_000, batch_column=9_000, byte=0.5, row=1.5, column=0.25
     )

@@ -24,6 +24,7 @@ pytestmark = pytest.mark.spark
 THRESHOLD = "spark.sql.autoBroadcastJoinThreshold"
 KEYS, RANGE = rm.keys("k"), rm.asof("v", "since")
 PLACE = rm.within(rm.point("v", "v"), "shape")
+BOXES = shapely.box([0, 1, 0], [0, 1, 0], [2, 2, 2], [2, 9, 9])
 
 
 @pytest.fixture
@@ -33,7 +34,7 @@ def table(tmp_path):
         "since": [0.0, 1.0, 5.0, 2.0],
         "name": ["a", "b", "c", "d"],
         "exact": pa.array([Decimal(n) for n in range(4)], pa.decimal128(9, 2)),
-        "shape": shapely.to_wkb([*shapely.box([0, 1, 0], [0, 1, 0], 2, [2, 9, 9]), None]).tolist(),
+        "shape": shapely.to_wkb([*BOXES, None]).tolist(),
     }
     pq.write_table(pa.table(columns), tmp_path / "table.parquet")
     return rm.tables.parquet(tmp_path / "table.parquet", geometry="shape")

@@ -1,12 +1,13 @@
-"""The costs behind ``plan=None``, fitted to the benchmark of plans: ``python -m`` this prints them.
+"""The costs behind ``rm.cheapest``, fitted to a run of the benchmark of plans.
 
-Events of 4 and of 24 columns make the figures; those of 12 are kept to be predicted.
+That run is ``plan_costs.json``, an earlier one than ``plans.json``, whose cells are thus predicted:
+how well is in the docs. ``python -m`` this prints the costs.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
 import numpy as np
@@ -29,13 +30,12 @@ CHOICE: dict[Condition, tuple[Plan, ...]] = {
     "range": get_args(Plan),
     "place": ("workers", "udf"),
 }
-KEPT_BACK = 12  #: columns
+RUN = RESULTS / "plan_costs.json"
 _BYTES = 3  # of what a cell's cost is made of
 
 
-def fitted(rows: Iterable[Row]) -> dict[Condition, dict[Plan, Cost]]:
+def fitted(rows: Sequence[Row]) -> dict[Condition, dict[Plan, Cost]]:
     """By condition and plan what each cell's cost is made of."""
-    rows = [row for row in rows if row["width"] != KEPT_BACK]
     return {
         group: {
             plan: _fit([r for r in rows if r["condition"] in names and r["plan"] == plan])
@@ -75,7 +75,7 @@ def _fit(rows: list[Row]) -> Cost:
 
 def main() -> None:
     """Print the figures as `plan_costs` has them."""
-    rows = json.loads((RESULTS / "plans.json").read_text())["rows"]
+    rows = json.loads(RUN.read_text())["rows"]
     for condition, plans in fitted(rows).items():
         print(f'    "{condition}": {{')
         for plan, cost in plans.items():

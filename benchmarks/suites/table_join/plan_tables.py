@@ -7,7 +7,7 @@ from typing import Any
 
 from benchmarks.harness.formatting import Cells, Document, number, only
 from benchmarks.suites.table_join.plan_cases import CONDITIONS, PLANS, WIDTHS
-from benchmarks.suites.table_join.plan_fit import CHOICE, GROUPS, KEPT_BACK
+from benchmarks.suites.table_join.plan_fit import CHOICE, GROUPS
 from rivermouth.spark.engines.plan_costs import cheapest_plan
 from rivermouth.spark.plan_choice import ROWS_OF_A_FRAME
 
@@ -36,12 +36,7 @@ def choice(result: Document) -> Cells:
     """In how many cells what is chosen is near the best, and how far from it at the worst."""
     cells = list(_cells(result["rows"]))
     lines = [["cells", "number", f"at most {NEAR} of the best", "the worst"]]
-    for label, of_it in (
-        ("`rm.cheapest(rows)`, 4 and 24 columns, which the costs were fitted to", False),
-        ("`rm.cheapest(rows)`, 12 columns, which they were not", True),
-    ):
-        these = [cell for cell in cells if (cell[0]["width"] == KEPT_BACK) == of_it]
-        lines.append([label, *_near([_ratio(cell, _chosen(cell)) for cell in these])])
+    lines.append(["`rm.cheapest(rows)`", *_near([_ratio(cell, _chosen(cell)) for cell in cells])])
     lines.append(["`plan=None`", *_near([_ratio(cell, _by_default(cell)) for cell in cells])])
     lines.append(['`plan="workers"`', *_near([_ratio(cell, "workers") for cell in cells])])
     return lines

@@ -1,9 +1,9 @@
 """What a join with a table is expected to cost by each plan, from a benchmark.
 
-A batch costs a start, which in a batch frame depends on how many columns Spark compiles, a byte of
-the table where a plan reads it in each batch, and for each row something of its own and something
-for each column. ``python -m benchmarks plans`` measures it, and
-`benchmarks.suites.table_join.plan_fit` makes the figures of that; a test compares them.
+A batch costs a start, which grows with the columns of a batch frame, a byte of the table where a
+plan reads it in each batch, and for each row something of its own and something for each column.
+``python -m benchmarks plans`` measures it, and `benchmarks.suites.table_join.plan_fit` makes the
+figures of one of its runs; a test compares them.
 """
 
 from __future__ import annotations
@@ -45,27 +45,27 @@ class Cost:
 COSTS: dict[Condition, dict[Plan, Cost]] = {
     "keys": {
         "workers": Cost(
-            stream=229_000, batch=35_500, batch_column=8_690, byte=0, row=0.0652, column=0.276,
+            stream=232_000, batch=32_500, batch_column=10_200, byte=0, row=0.106, column=0.257,
         ),
-        "udf": Cost(stream=235_000, batch=128_000, batch_column=0, byte=0, row=0.349, column=0.269),
+        "udf": Cost(stream=237_000, batch=133_000, batch_column=0, byte=0, row=0.352, column=0.26),
         "native": Cost(
-            stream=274_000, batch=75_800, batch_column=13_200, byte=0.071, row=0, column=0.0894,
+            stream=275_000, batch=66_300, batch_column=12_900, byte=0.0708, row=0, column=0.0972,
         ),
     },
     "range": {
         "workers": Cost(
-            stream=208_000, batch=19_300, batch_column=11_100, byte=0, row=0, column=0.31,
+            stream=210_000, batch=15_200, batch_column=13_300, byte=0, row=0.0544, column=0.286,
         ),
-        "udf": Cost(stream=249_000, batch=101_000, batch_column=0, byte=0, row=0.405, column=0.274),
+        "udf": Cost(stream=253_000, batch=113_000, batch_column=0, byte=0, row=0.41, column=0.253),
         "native": Cost(
-            stream=309_000, batch=449_000, batch_column=9_100, byte=0, row=0.232, column=0.236,
+            stream=312_000, batch=447_000, batch_column=9_490, byte=0, row=0.238, column=0.227,
         ),
     },
     "place": {
         "workers": Cost(
-            stream=236_000, batch=198_000, batch_column=5_900, byte=0, row=0.0936, column=0.287,
+            stream=236_000, batch=198_000, batch_column=6_420, byte=0, row=0.104, column=0.282,
         ),
-        "udf": Cost(stream=244_000, batch=236_000, batch_column=0, byte=0, row=0.475, column=0.268),
+        "udf": Cost(stream=244_000, batch=234_000, batch_column=0, byte=0, row=0.475, column=0.269),
     },
 }  # fmt: skip
 

@@ -56,9 +56,11 @@ def _points(
 
 def _by_index(probe: RowBlock, build: RowBlock, bounds: TimeBounds) -> Iterator[PairBatch]:
     columns = probe.columns
+    is_near = isinstance(probe.join.spatial, DWithin) and probe.geometries.is_points
+    matcher = build.near_points if is_near else build.matcher
     for begin in range(0, len(probe), _AT_ONCE):
         part = {name: column.slice(begin, _AT_ONCE) for name, column in columns.items()}
-        candidates = build.matcher.match(part)
+        candidates = matcher.match(part)
         rows, others = candidates.left + begin, candidates.right
         keep = bounds.allows(probe.times[rows], build.times[others])
         yield rows[keep], others[keep], len(rows)

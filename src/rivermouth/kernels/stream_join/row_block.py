@@ -143,10 +143,16 @@ class RowBlock:
     @cached_property
     def matcher(self) -> Matcher:
         """An index of the rows, probed by the other side's."""
+        return self._matcher(None if self.join.spatial is None else "strtree")
+
+    @cached_property
+    def near_points(self) -> Matcher:
+        """An index of the rows' shapes, probed by points for what is near them."""
+        return self._matcher(None)
+
+    def _matcher(self, index: str | None) -> Matcher:
         keys, spatial = self.join.condition(probe=1 - self.side)
         columns = self.columns
-        is_near = isinstance(spatial, DWithin) and not self.geometries.is_points
-        index = None if spatial is None or is_near else "strtree"
         made = prepare(spatial, columns, where="stream", keys=keys, index=index)
         return Matcher(keys, spatial, columns, made, srid=self.join.srid)
 

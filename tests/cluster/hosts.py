@@ -262,8 +262,8 @@ class Host:
         self._launcher.communicate()
         for process in self._spawned:
             process.wait()  # what had entered the host ends with what it had started there
-        # its interfaces go with its network namespace, a moment after its last process
-        wait_for(lambda: not _exists(self.link), f"{self.link} stays")
+        # its interfaces go with its network namespace, which the kernel takes apart in its own time
+        wait_for(lambda: not _exists(self.link), f"{self.link} stays", seconds=60)
         for controller in self._limits:
             _remove_group(self._group(controller))
         self._limits.clear()

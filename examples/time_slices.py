@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -26,27 +26,27 @@ if TYPE_CHECKING:
 SEED = 20080203
 ROWS_OF_A_ROAD = 512
 DAY, REACH = 86_400, 600  #: seconds
-Index = Literal["sorted", "skiplist", "ideal_skiplist"]
+TABLES = {"history": ("road", "second")}  #: with the columns that a database would have an index on
 
 
-def compared(live: DataFrame, history: Any, *, index: Index | None = None) -> DataFrame:
+def compared(live: DataFrame, tables: dict[str, Any], cache: Any = None) -> DataFrame:
     """Each report with every row of history of its road and its time of day.
 
     Parameters
     ----------
     live
         A batch or streaming frame with ``report``, ``road``, ``second`` of the day and ``took_s``.
-    history
-        The table, with ``road``, ``second`` and ``took_s``.
-    index
-        The ordered index to use; None: the fastest.
+    tables
+        ``history``, one of `rm.tables`.
+    cache
+        Of the history.
     """
     return rm.join_table(
         live,
-        history,
+        tables["history"],
         on=rm.between("second", "second", lower=-REACH, upper=REACH, by="road"),
-        columns={"usual_s": "took_s"},
-        cache=rm.full(index=index),
+        columns=["usual_s"],
+        cache=cache,
     )
 
 
@@ -60,43 +60,45 @@ def congestion(compared: DataFrame) -> DataFrame:
     )
 
 
-def make(folder: Path, power: int) -> Path:
-    """Write a history of 2^power rows as Parquet, the same each time; its path."""
-    random, rows = np.random.default_rng((SEED, power)), 1 << power
+def make(folder: Path, rows: int) -> None:
+    """Write a history of so many rows as Parquet, the same each time."""
+    random = np.random.default_rng((SEED, rows))
+    history = {
+        "road": random.integers(0, roads_of(rows), rows),
+        "second": random.integers(0, DAY, rows),
+        "usual_s": random.gamma(4.0, 20.0, rows),
+    }
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"history-{power}.parquet"
-    pq.write_table(
-        pa.table(
-            {
-                "road": random.integers(0, rows // ROWS_OF_A_ROAD, rows),
-                "second": random.integers(0, DAY, rows),
-                "took_s": random.gamma(4.0, 20.0, rows),
-            }
-        ),
-        path,
-    )
-    return path
+    pq.write_table(pa.table(history), folder / "history.parquet")
 
 
-def live_of(power: int, count: int) -> pa.Table:
-    """So many reports from the roads of a history of 2^power rows."""
-    random = np.random.default_rng(SEED)
+def live_of(rows: int, count: int, *, stream: int = 0) -> pa.Table:
+    """So many reports from the roads of a history of so many rows."""
+    random = np.random.default_rng((SEED, stream))
     return pa.table(
         {
             "report": np.arange(count),
-            "road": random.integers(0, (1 << power) // ROWS_OF_A_ROAD, count),
+            "road": random.integers(0, roads_of(rows), count),
             "second": np.sort(random.integers(0, DAY, count)),
             "took_s": random.gamma(4.0, 25.0, count),
         }
     )
 
 
+def roads_of(rows: int) -> int:
+    """How many roads a history of so many rows is about."""
+    return max(1, rows // ROWS_OF_A_ROAD)
+
+
 def main(spark: SparkSession, folder: Path, power: int) -> None:
     """Make a history, send reports as a stream, and show the worst of them."""
-    history, count = rm.tables.parquet(str(make(folder, power))), (1 << power) // 8
-    live = rm.testing.replay(spark.createDataFrame(live_of(power, count)), cuts=count // 4)
+    rows = 1 << power
+    make(folder, rows)
+    tables = {"history": rm.tables.parquet(str(folder / "history.parquet"))}
+    count = rows // 8
+    live = rm.testing.replay(spark.createDataFrame(live_of(rows, count)), cuts=count // 4)
     query = (
-        congestion(compared(live, history))
+        congestion(compared(live, tables))
         .writeStream.format("memory")
         .queryName("congestion")
         .outputMode("complete")

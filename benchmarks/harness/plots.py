@@ -205,6 +205,7 @@ PLOTS: dict[str, tuple[str, Callable[[Document], Any]]] = {
     "routing_hosts_moves": ("routing_hosts_moves", hosts_tables.moves_plot),
     "recall_hosts": ("recall_hosts", hosts_tables.workload_plot),
     "traffic_hosts": ("traffic_hosts", hosts_tables.workload_plot),
+    "slices_hosts": ("slices_hosts", hosts_tables.workload_plot),
     "hit_ratios": ("cache_hits", hit_ratios),
     "recall_growth": ("recall", workload_growth),
     "traffic_growth": ("traffic", workload_growth),

@@ -57,6 +57,7 @@ PICTURES = {
     "routing_hosts_moves": "Load CV and throughput in each micro-batch, hot keys moving once",
     "recall_hosts": "Speed-up against hosts",
     "traffic_hosts": "Speed-up against hosts",
+    "slices_hosts": "Speed-up against hosts",
     "changes": "Freshness, points per second and memory over ten minutes of changes",
     "growth": "Points per second against the table's rows and the polygons' vertices",
     "phones_curve": "Mean latency against eps for the two streams of phones",
@@ -271,6 +272,7 @@ TABLES: dict[str, tuple[str, Callable[[Document], Cells]]] = {
     "routing_hosts_binding": ("routing_hosts_binding", hosts_tables.binding),
     "recall_hosts": ("recall_hosts", hosts_tables.workload),
     "traffic_hosts": ("traffic_hosts", hosts_tables.workload),
+    "slices_hosts": ("slices_hosts", hosts_tables.workload),
     "stream_table": ("stream_table", stream_table),
     "large_batches": ("large_batches", stream_table),
     "figure11": ("stream_table", figure11),
@@ -358,7 +360,9 @@ SCRIPTS = {
         f"routing_hosts_{part}": f"routing_hosts --only {part}"
         for part in ("skews", "bar", "moves", "binding")
     },
-    **{f"{name}_hosts": f"workload_hosts --only {name}" for name in ("recall", "traffic")},
+    **{
+        f"{name}_hosts": f"workload_hosts --only {name}" for name in ("recall", "traffic", "slices")
+    },
     "stream_stream": "stream_stream beside",
     "stream_stream_growth": "stream_stream growth",
     "stream_stream_crowd": "stream_stream crowd",

@@ -1,19 +1,19 @@
-"""Paper A's two equality workloads, by our joins and by a query per record and table.
+"""Paper A's three workloads, by our joins and by a query per record and table.
 
 The workers import this module too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from examples import product_recall, traffic
+from examples import product_recall, time_slices, traffic
 
 from benchmarks.harness.stores import asking
 from benchmarks.suites.keys.key_cases import Batches
@@ -24,16 +24,28 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Question:
-    """A join of the plain form: a statement asked for each row, and what it brings."""
+    """A join of the plain form: a statement asked for each row, and what it brings.
+
+    With `near`, a column and how far it may be from the row's on either side.
+    """
 
     table: str
     by: str
     brings: pa.Schema
+    near: tuple[str, int] | None = None
 
     def statement(self, rows: int) -> str:
         """The SQL text for the table of so many rows."""
         columns = ", ".join(self.brings.names)
-        return f"SELECT {columns} FROM {name(self.table, rows)} WHERE {self.by} = %s"
+        near = "" if self.near is None else f" AND {self.near[0]} BETWEEN %s AND %s"
+        return f"SELECT {columns} FROM {name(self.table, rows)} WHERE {self.by} = %s{near}"
+
+    def parameters(self, row: Mapping[str, Any]) -> list[Any]:
+        """What the statement is given for a row."""
+        if self.near is None:
+            return [row[self.by]]
+        column, reach = self.near
+        return [row[self.by], row[column] - reach, row[column] + reach]
 
 
 def name(table: str, rows: int) -> str:
@@ -58,6 +70,11 @@ TRAFFIC = tuple(
     )
     for table, columns in traffic.BROUGHT.items()
 )
+SLICES = (
+    Question(
+        "history", "road", pa.schema({"usual_s": _DOUBLE}), near=("second", time_slices.REACH)
+    ),
+)
 
 
 def recall(ids: DataFrame, *, folder: str) -> DataFrame:
@@ -80,11 +97,17 @@ def delays_by_record(reports: DataFrame, *, url: str, rows: int) -> DataFrame:
     return traffic.lost(_by_record(reports, TRAFFIC, url, rows))
 
 
+def slices_by_record(live: DataFrame, *, url: str, rows: int) -> DataFrame:
+    """The plain form of the joins by range."""
+    return _by_record(live, SLICES, url, rows)
+
+
 CASES: dict[str, Callable[..., DataFrame]] = {
     "recall": recall,
     "recall_by_record": recall_by_record,
     "traffic": delays,
     "traffic_by_record": delays_by_record,
+    "slices_by_record": slices_by_record,
 }
 
 
@@ -119,6 +142,6 @@ def _asked_in_turn(
             rows = [
                 row | dict(zip(question.brings.names, values, strict=True))
                 for row in rows
-                for values in ask(statement, [row[question.by]])
+                for values in ask(statement, question.parameters(row))
             ]
         yield pa.RecordBatch.from_pylist(rows, schema)

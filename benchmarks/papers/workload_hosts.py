@@ -1,11 +1,12 @@
-"""Paper A's two equality workloads on 1, 2, 4 and 6 hosts: Tables 1 to 4, Figures 9(a) and 10(a).
+"""Paper A's three workloads on 1, 2, 4 and 6 hosts: Tables 1 to 8, Figures 9(a) and 10(a).
 
 The examples' own joins over tables of ten million rows on the hosts of the cluster lab
 (``tests/cluster``; Linux, root): on the incremental cache that the paper means, on full caches, and
-by a query per record and table. Product recall has its tables in a PostgreSQL, traffic in MariaDB,
-each on a host of its own 2 ms away. Keys are skewed, as in the paper's Table 5. Results per second
-at full speed, then the time from a record's arrival to its row while the stream is slow. Queries
-warm up with all cores; then each worker has a quarter of one and the driver a half.
+by a query per record and table. Product recall and the slices of time have their tables in a
+PostgreSQL, traffic in MariaDB, each on a host of its own 2 ms away. Slices have the paper's skip
+lists in place of an incremental cache. Keys are skewed, as in the paper's Table 5. Results per
+second at full speed, then the time from a record's arrival to its row while the stream is slow.
+Queries warm up with all cores; then each worker has a quarter of one and the driver a half.
 """
 
 from __future__ import annotations
@@ -22,21 +23,27 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
-from examples import traffic
+from examples import time_slices, traffic
 from tests.cluster.lab import ALL_WORKERS, SHARED, Driver, Lab, lab
 
 from benchmarks.harness import hosts_feed, limited_hosts
 from benchmarks.harness.experiment import SEED, save
 from benchmarks.harness.limited_hosts import unlimited, used
 from benchmarks.harness.zipf import Zipf
-from benchmarks.papers.workloads import WORKLOADS, Workload
+from benchmarks.papers import workloads
+from benchmarks.papers.workloads import Workload
 from benchmarks.suites.routing import hosts_measures
 
 FILES = 12  #: of a micro-batch: a multiple of all numbers of hosts
-FORMS = ("incremental", "full", "by_record")
-STORES = {"recall": "postgres", "traffic": "mariadb"}
+FORMS = {
+    "recall": ("incremental", "full", "by_record"),
+    "traffic": ("incremental", "full", "by_record"),
+    "slices": ("full", "ideal_skiplist", "skiplist", "by_record"),
+}
+STORES = {"recall": "postgres", "traffic": "mariadb", "slices": "postgres"}
 Z = 1.10  #: of the customers who show up, and of the turns that are reported
 HELD = 0.01  #: of a table's rows, by each incremental cache
 TIMED = 4.0  #: seconds of arriving records before those whose latency counts
@@ -63,7 +70,9 @@ PAPER = {
             "ms": {1: 35.84, 2: 39.38, 4: 45.75},
         },
     },
+    "slices": {},  # on 8, 32 and 128 workers, and no fewer
 }
+_WIDTH = 2 * time_slices.DAY  # of a road in the history: the times of two are never near
 _PROGRAM = "benchmarks.papers.workload_hosts_driver"
 _QUERY = "benchmarks.harness.hosts_query"
 
@@ -81,15 +90,14 @@ class Size:
     measured: int = 2
 
 
-_CACHED = FORMS[:2]
-WHOLE = Size(
-    (1, 2, 4, 6), 10_000_000, dict.fromkeys(_CACHED, 600_000) | {"by_record": 600},
-    dict.fromkeys(_CACHED, 480) | {"by_record": 24}, 12,
-)  # fmt: skip
-QUICK = Size(
-    (1, 2), 2_000, dict.fromkeys(_CACHED, 24_000) | {"by_record": 120},
-    dict.fromkeys(_CACHED, 96) | {"by_record": 24}, 8,
-)  # fmt: skip
+def _of_forms(cached: int, by_record: int) -> dict[str, int]:
+    """The same for all forms that hold rows in memory, and fewer for the plain one."""
+    every = {form for forms in FORMS.values() for form in forms}
+    return dict.fromkeys(every, cached) | {"by_record": by_record}
+
+
+WHOLE = Size((1, 2, 4, 6), 10_000_000, _of_forms(600_000, 600), _of_forms(480, 24), 12)
+QUICK = Size((1, 2), 2_000, _of_forms(24_000, 120), _of_forms(96, 24), 8)
 
 
 class Bench:
@@ -146,7 +154,7 @@ class Bench:
         where = {"url": self._urls[workload.name], "rows": tables}
         if form == "incremental":
             where["held"] = max(1, int(HELD * tables))
-        elif form == "full":
+        elif form != "by_record":
             where = {
                 "tables": f"{SHARED}/tables/{workload.name}",
                 "snapshots": f"{SHARED}/snapshots/{workload.name}",
@@ -174,17 +182,40 @@ def _hits(batches: Sequence[Any]) -> float:
     return float(hosts_measures.caches(batches)["hit_ratio"])
 
 
+def _live(_: Path, rows: int, count: int, stream: int) -> pa.Table:
+    return time_slices.live_of(rows, count, stream=stream)
+
+
+def _met(folder: Path, live: pa.Table) -> int:
+    """How many rows of the history are of a report's road and time of day."""
+    known = _history(folder)
+    at = live["road"].to_numpy() * _WIDTH + live["second"].to_numpy()
+    low = np.searchsorted(known, at - time_slices.REACH)
+    return int((np.searchsorted(known, at + time_slices.REACH, side="right") - low).sum())
+
+
+@cache
+def _history(folder: Path) -> npt.NDArray[np.int64]:
+    rows = pq.read_table(folder / "history.parquet", columns=["road", "second"])
+    return np.sort(rows["road"].to_numpy() * _WIDTH + rows["second"].to_numpy())
+
+
+WORKLOADS = workloads.WORKLOADS | {"slices": Workload("slices", time_slices, _live, _met)}
 _zipf = cache(Zipf)
 
 
 def skewed(workload: Workload, tables: int, count: int, stream: int) -> pa.Table:
     """Records of a workload some of whose keys are much more frequent than others."""
-    drawn = _zipf(Z, tables).draw(count, stream=stream)
     folder = workload.tables(tables)
+    different = time_slices.roads_of(tables) if workload.name == "slices" else tables
+    drawn = _zipf(Z, different).draw(count, stream=stream)
     if workload.name == "recall":
         return _clicks(folder).take(pa.array(drawn))
     made = workload.records(folder, tables, count, stream)
-    for name, keys in {"turn": drawn, "road": drawn // traffic.TURNS_OF_A_ROAD}.items():
+    columns = {"road": drawn}
+    if workload.name == "traffic":
+        columns = {"turn": drawn, "road": drawn // traffic.TURNS_OF_A_ROAD}
+    for name, keys in columns.items():
         made = made.set_column(made.schema.get_field_index(name), name, pa.array(keys))
     return made
 
@@ -212,6 +243,8 @@ def _numbered(workload: Workload, rows: pa.Table, arrival: hosts_feed.Ints) -> p
     if workload.name == "recall":
         numbered = rows.append_column("number", pa.array(np.arange(rows.num_rows)))
         return numbered.append_column("arrival", pa.array(arrival))
+    if workload.name == "slices":
+        return rows.append_column("arrival", pa.array(arrival))
     if not arrival.any():
         return rows
     at = rows.schema.get_field_index("left_at")
@@ -227,8 +260,9 @@ def measured(names: Sequence[str], size: Size) -> tuple[list[dict[str, Any]], di
             WORKLOADS[name].store(getattr(opened, STORES[name]), size.tables)
             tables = WORKLOADS[name].tables(size.tables)
             shutil.copytree(tables, opened.shared / "tables" / name)
-        away = {name: limited_hosts.far(opened, STORES[name]) for name in names}
-        urls = {name: url for name, (url, _) in away.items()}
+        stores = {STORES[name] for name in names}
+        away = {store: limited_hosts.far(opened, store) for store in sorted(stores)}
+        urls = {name: away[STORES[name]][0] for name in names}
         for count in size.hosts:
             workers = ALL_WORKERS[:count]
             unlimited(opened, workers)
@@ -236,15 +270,15 @@ def measured(names: Sequence[str], size: Size) -> tuple[list[dict[str, Any]], di
             with opened.driver(**CONF) as driver:
                 bench = Bench(opened, driver, workers, size, urls)
                 for name in names:
-                    for form in FORMS:
+                    for form in FORMS[name]:
                         row = {"workload": name, "case": form, "hosts": count}
                         found.append(row | bench.measured(WORKLOADS[name], form))
                         print(time.strftime("%H:%M:%S"), found[-1], flush=True)
-    return found, {"round_trip_ms": {name: ms for name, (_, ms) in away.items()}}
+    return found, {"round_trip_ms": {name: away[STORES[name]][1] for name in names}}
 
 
 def main() -> None:
-    """Leave ``recall_hosts`` and ``traffic_hosts``, or one of them."""
+    """Leave ``recall_hosts``, ``traffic_hosts`` and ``slices_hosts``, or some of them."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--only", nargs="+", choices=WORKLOADS, default=[*WORKLOADS])
     parser.add_argument("--quick", action="store_true", help="two hosts, small: a smoke test")

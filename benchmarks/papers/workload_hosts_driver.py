@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from examples import product_recall, traffic
+from examples import product_recall, time_slices, traffic
 
 from benchmarks.harness import hosts_query
 from benchmarks.papers import workload_cases
@@ -16,10 +17,12 @@ AT_LEAST = 1 << 20  #: bytes of a micro-batch: files of few records are mostly t
 SCHEMAS = {
     "recall": "customer bigint, number bigint, arrival bigint",
     "traffic": "road bigint, turn bigint, left_at timestamp, took_s double",
+    "slices": "report bigint, road bigint, second bigint, took_s double, arrival bigint",
 }
 EXAMPLES = {
     "recall": (product_recall, product_recall.recalled),
     "traffic": (traffic, traffic.delayed),
+    "slices": (time_slices, time_slices.compared),
 }
 
 
@@ -44,13 +47,15 @@ def start(
     hosts_query.run(_told(workload, joined), folder=folder, rows=rows, every=1)
 
 
-def _full(workload: str, events: DataFrame, *, tables: str, snapshots: str) -> DataFrame:
+def _full(
+    workload: str, events: DataFrame, *, tables: str, snapshots: str, index: Any = None
+) -> DataFrame:
     """The example as it stands, on full caches, which the queries after the first find there."""
     import rivermouth as rm
 
     example, joined = EXAMPLES[workload]
     sources = {name: rm.tables.parquet(f"{tables}/{name}.parquet") for name in example.TABLES}
-    return joined(events, sources, rm.full(path=snapshots, refresh="1 day"))
+    return joined(events, sources, rm.full(index=index, path=snapshots, refresh="1 day"))
 
 
 def _incremental(workload: str, events: DataFrame, *, url: str, rows: int, held: int) -> DataFrame:
@@ -67,7 +72,12 @@ def _by_record(workload: str, events: DataFrame, *, url: str, rows: int) -> Data
     return workload_cases.CASES[f"{workload}_by_record"](events, url=url, rows=rows)
 
 
-FORMS = {"full": _full, "incremental": _incremental, "by_record": _by_record}
+FORMS = {
+    "full": _full,
+    **{index: partial(_full, index=index) for index in ("skiplist", "ideal_skiplist")},
+    "incremental": _incremental,
+    "by_record": _by_record,
+}
 
 
 def _told(workload: str, joined: DataFrame) -> DataFrame:
@@ -76,4 +86,6 @@ def _told(workload: str, joined: DataFrame) -> DataFrame:
 
     if workload == "recall":
         return joined
+    if workload == "slices":
+        return joined.withColumnRenamed("report", "number")
     return joined.withColumns({"number": sf.col("turn"), "arrival": sf.unix_micros("left_at")})

@@ -262,12 +262,15 @@ def _range(values: Sequence[Any], form: str) -> str:
 WORKLOADS = {
     "recall_hosts": "Tables 1 and 2, Figure 9(a): product recall",
     "traffic_hosts": "Tables 3 and 4, Figure 10(a): traffic",
+    "slices_hosts": "Tables 6 to 8: slices of time",
 }
 FORMS = {
     "paper": "the paper: BS-Join on Flink",
     "paper_flink": "the paper: Flink 1.12.2",
     "by_record": "a query per record",
     "full": "**rivermouth**, `rm.full()`",
+    "ideal_skiplist": "the paper's ideal skip list, as our index",
+    "skiplist": "the paper's random skip list, as our index",
     "incremental": "**rivermouth**, `rm.incremental(rows=)`",
 }
 
@@ -307,7 +310,8 @@ def workload_plot(result: Document) -> Any:
 
     figure, axes = plt.subplots(figsize=(5, 3.2), layout="constrained")
     colours = {"paper": "#d9822b", "paper_flink": "#f0b429", "by_record": "#9aa5b1",
-               "full": "#4c63b6", "incremental": "#0b7a75"}  # fmt: skip
+               "full": "#4c63b6", "incremental": "#0b7a75", "ideal_skiplist": "#d64545",
+               "skiplist": "#8719e0"}  # fmt: skip
     hosts = sorted({row["hosts"] for row in result["rows"]})
     for case, figures in _by_hosts(result).items():
         rate = figures["out_per_s"]

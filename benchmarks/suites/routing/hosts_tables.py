@@ -314,9 +314,9 @@ def workload_plot(result: Document) -> Any:
                "skiplist": "#8719e0"}  # fmt: skip
     hosts = sorted({row["hosts"] for row in result["rows"]})
     for case, figures in _by_hosts(result).items():
-        rate = figures["out_per_s"]
+        rate, label = figures["out_per_s"], FORMS[case].translate(dict.fromkeys(map(ord, "*`")))
         axes.plot([*rate], [one / rate[1] for one in rate.values()], color=colours[case],
-                  marker="o", label=FORMS[case].strip("*"))  # fmt: skip
+                  marker="o", label=label)  # fmt: skip
     axes.plot(hosts, hosts, color="black", lw=0.8, ls=":")
     axes.set_xticks(hosts)
     axes.set_xlabel("hosts (the paper: workers); dotted: in proportion")

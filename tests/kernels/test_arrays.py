@@ -22,7 +22,7 @@ def test_more_text_than_one_batch_holds_is_an_error_and_no_row_is_left_out():
     assert str(error.value) == (
         "join: one bucket holds more than 2 GiB of column 'shape' at once; "
         f"2,112 rows of {table.nbytes:,} bytes. "
-        "Take more buckets= or smaller micro-batches, or leave the column out."
+        "Leave the column out, or take more buckets=, which in a stream needs another checkpoint."
     )
 
 

@@ -99,19 +99,25 @@ def test_arguments_are_compared_in_the_tables_types(spark, zones):
 
 
 @pytest.mark.parametrize(
-    ("argument", "sentence"),
+    ("call", "sentence"),
     [
-        ("0.1D", "argument 'key' is double, and float is compared"),  # 0.1F is another number
-        ("16777217", "argument 'key' has a value beyond float"),
-        ("0.1F", None),
-        ("0.1", None),  # a decimal: the nearest float
+        ("by_float(0.1D)", "argument 'key' is double, and float is compared"),  # not 0.1F
+        ("by_float(16777217)", "argument 'key' has a value beyond float"),
+        ("by_float(16777217)", "try_cast(key AS float) rounds it. Pass the value that is meant,"),
+        ("by_float(try_cast(16777217 AS float))", None),
+        ("by_float(0.1F)", None),
+        ("by_float(0.1)", None),  # a decimal: the nearest float
+        ("by_int(3000000000L)", "try_cast(key AS int) is NULL. Pass the value that is meant, or "),
+        ("by_int(3L)", None),
     ],
 )
-def test_an_argument_is_not_rounded_to_the_value_of_a_key(spark, tmp_path, argument, sentence):
-    pq.write_table(pa.table({"k": pa.array([0.1, 2**24], pa.float32())}), tmp_path / "t.parquet")
+def test_an_argument_is_not_rounded_to_the_value_of_a_key(spark, tmp_path, call, sentence):
+    columns = {"f": pa.array([0.1, 2**24], pa.float32()), "i": pa.array([3, -1], pa.int32())}
+    pq.write_table(pa.table(columns), tmp_path / "t.parquet")
     table = rm.tables.parquet(tmp_path / "t.parquet")
-    rm.register(spark, "by_float", table, on=rm.keys({"key": "k"}), columns=["k"])
-    asked = spark.sql(f"SELECT size(by_float({argument})) found")
+    rm.register(spark, "by_float", table, on=rm.keys({"key": "f"}), columns=["f"])
+    rm.register(spark, "by_int", table, on=rm.keys({"key": "i"}), columns=["i"])
+    asked = spark.sql(f"SELECT size({call}) found")
     if sentence is None:
         assert rows(asked) == [{"found": 1}]
         return

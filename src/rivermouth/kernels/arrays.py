@@ -95,7 +95,8 @@ def one_batch(table: pa.Table) -> pa.RecordBatch:
                 "join",
                 f"one bucket holds more than 2 GiB of column {field.name!r} at once",
                 there=f"{table.num_rows:,} rows of {column.nbytes:,} bytes",
-                todo="Take more buckets= or smaller micro-batches, or leave the column out.",
+                todo="Leave the column out, or take more buckets=, which in a stream needs another "
+                "checkpoint.",
             )
     batches = table.combine_chunks().to_batches()
     return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)

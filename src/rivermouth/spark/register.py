@@ -203,8 +203,12 @@ class _Finding:
         try:
             return array.cast(expected, safe=is_exact)
         except pa.ArrowInvalid as error:
-            raise self._unlike(
-                parameter, f"has a value beyond {_shown(expected)} ({error})", expected
+            shown, is_whole = _shown(expected), pa.types.is_integer(expected)
+            raise ColumnError(
+                self.name,
+                f"argument {parameter!r} has a value beyond {shown} ({error})",
+                there=f"try_cast({parameter} AS {shown}) {'is NULL' if is_whole else 'rounds it'}",
+                todo="Pass the value that is meant, or NULL, which finds nothing.",
             ) from None
 
     def _unlike(self, parameter: str, what: str, expected: pa.DataType) -> ColumnError:

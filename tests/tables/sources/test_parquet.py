@@ -238,6 +238,18 @@ def test_a_table_knows_what_its_files_take(tmp_path):
         rm.tables.parquet(tmp_path / "none.parquet").file_bytes()
 
 
+def test_a_row_group_of_few_wide_rows_does_not_cut_the_rest_into_small_batches(tmp_path):
+    schema = pa.schema({"n": pa.int64(), "text": pa.string()})
+    with pq.ParquetWriter(tmp_path / "a.parquet", schema) as file:
+        file.write_table(pa.table([[0], ["x" * (12 << 20)]], schema))
+        file.write_table(pa.table([[*range(1, 200_000)], ["y"] * 199_999], schema))
+    table = rm.tables.parquet(tmp_path / "a.parquet")
+    for columns, most in ((["n"], 4), (["n", "text"], 4_000)):
+        sizes = table.scan(columns, lambda batches: [batch.num_rows for batch in batches])
+        assert sum(sizes) == 200_000
+        assert len(sizes) <= most
+
+
 def test_only_the_columns_asked_for_are_read(tmp_path):
     """A column whose bytes are spoilt is no matter until it is asked for."""
     path = write(tmp_path / "a.parquet", {"n": [1], "spoilt": ["x" * 99], "shape": WKB[:1]}, geo())

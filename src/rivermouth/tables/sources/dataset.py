@@ -26,7 +26,7 @@ from rivermouth.tables.sources.probes import probes_of
 from rivermouth.tables.sources.table import FileTable, at_least_one
 
 _PIECE = 16 << 20  # bytes of a batch, about
-_MOST_ROWS = 131_072  # of a batch, however narrow
+_FEWEST_ROWS, _MOST_ROWS = 64, 131_072  # of a batch, however wide or narrow
 _BUFFER = 1 << 20  # bytes of a column that are read at a time
 
 
@@ -66,7 +66,7 @@ class DatasetTable(FileTable):
         """
         dataset = self.dataset()
         with as_table_error(self.path, where=self.call):
-            options = _sparingly(dataset)
+            options = _sparingly(dataset, columns)
         return use(self._batches(dataset, columns, **options))
 
     def lookup(
@@ -135,13 +135,14 @@ class DatasetTable(FileTable):
         return found
 
 
-def _sparingly(dataset: ds.FileSystemDataset) -> dict[str, Any]:
+def _sparingly(dataset: ds.FileSystemDataset, columns: Sequence[str]) -> dict[str, Any]:
     """How to scan files one batch at a time, of rows that are as wide as the first file's."""
-    rows = _MOST_ROWS
+    width = 1.0
     for fragment in islice(dataset.get_fragments(), 1):
-        groups = [fragment.metadata.row_group(n) for n in range(fragment.metadata.num_row_groups)]
-        widths = [group.total_byte_size / group.num_rows for group in groups if group.num_rows]
-        rows = max(1, min(rows, int(_PIECE / max(widths, default=1))))
+        groups = (fragment.metadata.row_group(n) for n in range(fragment.metadata.num_row_groups))
+        widths = (_bytes(group, columns) / group.num_rows for group in groups if group.num_rows)
+        width = max([width, *widths])
+    rows = min(max(int(_PIECE / width), _FEWEST_ROWS), _MOST_ROWS)
     return {
         "batch_size": rows,
         "batch_readahead": 0,
@@ -151,6 +152,17 @@ def _sparingly(dataset: ds.FileSystemDataset) -> dict[str, Any]:
             use_buffered_stream=True, buffer_size=_BUFFER, pre_buffer=False
         ),
     }
+
+
+def _bytes(group: Any, columns: Sequence[str]) -> int:
+    """What these columns take in a row group, before they are compressed."""
+    wanted = tuple(f"{name}." for name in columns)  # and what is in them
+    chunks = map(group.column, range(group.num_columns))
+    return sum(
+        chunk.total_uncompressed_size
+        for chunk in chunks
+        if f"{chunk.path_in_schema}.".startswith(wanted)
+    )
 
 
 def _among(left: pa.Array, field: pa.Field) -> ds.Expression | None:

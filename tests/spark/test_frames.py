@@ -60,6 +60,7 @@ def test_a_snapshot_is_a_table_for_the_workers(zones, cabs, tmp_path):
     assert stated == (4326 if zones.schema["shape"].dataType.typeName() == "geometry" else None)
     files = (tmp_path / "zones").rglob("*.parquet")
     assert table.file_bytes() == sum(file.stat().st_size for file in files)
+    assert table.file_rows() == zones.count()
     on = rm.within(rm.point("x", "y"), "shape")
     joined = rm.join_table(cabs, table, on=on, how="left", columns=["zone"])
     assert {row["cab"]: row["zone"] for row in rows(joined)} == {1: "west", 2: "east", 3: None}

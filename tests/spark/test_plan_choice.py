@@ -145,6 +145,20 @@ def test_a_table_that_spark_would_not_broadcast_is_not(spark, events, table):
         spark.conf.set(THRESHOLD, before)
 
 
+@pytest.mark.parametrize("on", [KEYS, RANGE])
+def test_a_table_whose_rows_are_much_larger_than_its_files_is_not_broadcast(
+    events, cheap, tmp_path, on
+):
+    cheap("native")
+    for count, plan in ((1_000, "native"), (5_000_000, "workers")):
+        alike = pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), count), ["name"])
+        columns = {"k": pa.repeat(1, count), "since": pa.repeat(1.0, count), "name": alike}
+        path = tmp_path / f"{count}.parquet"
+        pq.write_table(pa.table(columns), path)
+        assert path.stat().st_size < 1 << 20
+        assert plan_of(events, rm.tables.parquet(path), on) == plan
+
+
 def test_the_least_expected_cost_wins_but_by_little(monkeypatch):
     costs = {
         "workers": Cost(stream=100, batch=50, batch_column=20, byte=0, row=1, column=0.5),

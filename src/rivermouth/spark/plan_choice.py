@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as t
 
-from rivermouth.spark.engines.native.rows import auto_broadcast_bytes
+from rivermouth.spark.engines.native.rows import (
+    auto_broadcast_bytes,
+    broadcast_limit,
+    expected_bytes,
+)
 from rivermouth.spark.engines.plan_costs import Condition, Kind, cheapest_plan
 from rivermouth.spark.runtime import versions
 from rivermouth.spark.validation.join_table import Join
@@ -24,7 +28,7 @@ _MOST_COLUMNS = 80
 def chosen(
     events: DataFrame, join: Join, cache: Cache, routing: Routing | None, wanted: Cheapest | None
 ) -> Plan:
-    """The plan that is expected to take the least CPU time, of those that certainly can do it.
+    """The plan that is expected to take the least CPU time, of those that can be expected to do it.
 
     There is a choice where a join was measured: the whole table in one piece, by keys, by a range
     or by places. A stream whose rows are not given keeps `workers`, since `native` has few metrics.
@@ -40,7 +44,7 @@ def chosen(
     plans: list[Plan] = ["workers"]
     if versions.common(events.sparkSession) >= versions.ARROW_FUNCTIONS.since:
         plans.append("udf")
-    table_bytes = _broadcast_bytes(join, condition, auto_broadcast_bytes(events.sparkSession))
+    table_bytes = _broadcast_bytes(join, condition, events.sparkSession)
     if table_bytes is not None:
         plans.append("native")
     kind: Kind = "stream" if events.isStreaming else "batch"
@@ -62,14 +66,17 @@ def _condition(join: Join) -> Condition | None:
     return "range" if is_measured else None
 
 
-def _broadcast_bytes(join: Join, condition: Condition, most: int) -> int | None:
-    """What the table's files take, if `native` certainly can broadcast the table.
+def _broadcast_bytes(join: Join, condition: Condition, spark: SparkSession) -> int | None:
+    """What the table's files take, if `native` can be expected to broadcast the table.
 
     Of places it finds out only when it reads the rows that some are neither polygons nor points.
-    The size of a table in a database is not known before, and what takes more than `most`, Spark
-    would not broadcast by itself.
+    The size of a table in a database is not known before. Spark by itself looks at the files' size
+    alone, which says little of rows that are alike: they are also counted.
     """
     if condition == "place" or not isinstance(join.source, InFiles):
         return None
     table_bytes = join.source.file_bytes()
-    return table_bytes if table_bytes <= most else None
+    if table_bytes > auto_broadcast_bytes(spark):
+        return None
+    expected = expected_bytes(join, join.source.file_rows())
+    return table_bytes if expected <= broadcast_limit(spark, doubling=True) else None

@@ -100,6 +100,9 @@ class InFiles(Source, Protocol):
     def file_bytes(self) -> int:
         """What they take on disk, all rows and columns, about."""
 
+    def file_rows(self) -> int:
+        """How many rows they hold, about."""
+
 
 def revision_of(source: Source) -> str | None:
     """What the table calls its present rows; None where it cannot tell."""

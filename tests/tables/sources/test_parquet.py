@@ -233,9 +233,12 @@ def test_a_table_knows_what_its_files_take(tmp_path):
     ]
     sizes = [file.stat().st_size for file in files]
     assert rm.tables.parquet(files[1]).file_bytes() == sizes[1]
-    assert rm.tables.parquet(tmp_path / "all").file_bytes() == sum(sizes)
-    with pytest.raises(TableMissing):
-        rm.tables.parquet(tmp_path / "none.parquet").file_bytes()
+    whole, none = rm.tables.parquet(tmp_path / "all"), rm.tables.parquet(tmp_path / "none.parquet")
+    assert (whole.file_bytes(), whole.file_rows()) == (sum(sizes), 1008)
+    assert rm.tables.parquet(tmp_path / "all", where=("n", "=", 3)).file_rows() == 1008
+    for asked in (none.file_bytes, none.file_rows):
+        with pytest.raises(TableMissing):
+            asked()
 
 
 def test_a_row_group_of_few_wide_rows_does_not_cut_the_rest_into_small_batches(tmp_path):

@@ -58,6 +58,12 @@ class DatasetTable(FileTable):
         with as_table_error(self.path, where=self.call):
             return sum(file.size or 0 for file in dataset.filesystem.get_file_info(dataset.files))
 
+    def file_rows(self) -> int:
+        """How many rows all files say that they hold, whatever `where` leaves of them."""
+        dataset = self.dataset()
+        with as_table_error(self.path, where=self.call):
+            return int(dataset.count_rows())
+
     def scan(self, columns: Sequence[str], use: Callable[[Iterator[pa.RecordBatch]], T]) -> T:
         """What `use` makes of all rows; only these columns are read from the files.
 

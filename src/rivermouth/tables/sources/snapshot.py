@@ -46,6 +46,10 @@ class SnapshotTable(HTMLRepr):
         """What the newest version's files take."""
         return self._files(self._about()).file_bytes()
 
+    def file_rows(self) -> int:
+        """How many rows the newest version has."""
+        return self._files(self._about()).file_rows()
+
     def read(self, columns: Sequence[str]) -> pa.Table:
         """The newest version's rows."""
         about = self._about()

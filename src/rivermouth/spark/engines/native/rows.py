@@ -24,7 +24,7 @@ from rivermouth.kernels.spatial import sql_grid
 from rivermouth.kernels.table_join.matching import Columns, Index
 from rivermouth.spark import types
 from rivermouth.spark.validation.join_table import WHERE, Join
-from rivermouth.spec.conditions import Keys, key_pairs
+from rivermouth.spec.conditions import Keys, key_pairs, right_columns
 
 ROWS = "rows"
 
@@ -32,6 +32,8 @@ ROWS = "rows"
 _MOST_BYTES, _OF_HEAP = 1 << 30, 1 / 5
 #: what a row may take: Spark's hash table for keys that fit a long has none of 256 MiB
 _MOST_ROW_BYTES = 240 << 20
+#: bytes of a text or shape that nobody has read yet
+_TEXT = 100
 
 
 def non_null(name: str, dtype: pa.DataType) -> pa.Field:
@@ -95,6 +97,21 @@ def broadcast_limit(spark: SparkSession, *, doubling: bool) -> int:
     """
     heap = _bytes(spark.conf.get("spark.driver.memory", "1g") or "1g")
     return min(_MOST_BYTES, int(heap * _OF_HEAP)) // (2 if doubling else 1)
+
+
+def expected_bytes(join: Join, rows: int) -> float:
+    """About what so many rows of the table take in Spark, before anyone has read them."""
+    names = {old for _, old in join.columns} | set(right_columns(join.on))
+    return rows * (16.0 + sum(_expected(join.table.field(name).type) for name in names))
+
+
+def _expected(kind: pa.DataType) -> float:
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    try:
+        return 8 + float(kind.bit_width) / 8
+    except ValueError:  # of any length
+        return 16 + _TEXT
 
 
 def auto_broadcast_bytes(spark: SparkSession) -> int:

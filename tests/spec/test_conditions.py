@@ -90,7 +90,10 @@ def test_an_incremental_cache_is_bounded_even_if_nothing_is_said():
     [
         ({"policy": "fifo"}, "'fifo' is not a policy"),
         ({"rows": 0}, "rows is 0"),
+        ({"rows": 1.5}, "rows is 1.5"),
+        ({"rows": "5"}, "rows is '5'"),
         ({"attempts": 0}, "attempts is 0"),
+        ({"attempts": None}, "attempts is None"),
         ({"on_unavailable": "drop"}, "on_unavailable is 'drop'"),
         ({"bytes": "many"}, "'many' is not a size"),
         ({"ttl": "-1 second"}, "not longer than nothing"),

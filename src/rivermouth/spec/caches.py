@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from rivermouth.errors import DefinitionError
+from rivermouth.spec.arguments import whole, whole_or_none
 from rivermouth.spec.changes import Changes
 from rivermouth.spec.durations import Duration, positive_seconds
 from rivermouth.spec.locations import Location
@@ -101,12 +102,6 @@ def full(
         raise DefinitionError(
             "full", f"{index!r} is not an index", todo=f"Use one of {list(get_args(IndexName))}."
         )
-    if buckets is not None and (type(buckets) is not int or not 1 <= buckets <= _MOST_BUCKETS):
-        raise DefinitionError(
-            "full",
-            f"buckets is {buckets!r}",
-            todo=f"Give a whole number from 1 to {_MOST_BUCKETS}.",
-        )
     if changes is not None and not isinstance(changes, Changes):
         raise DefinitionError(
             "full",
@@ -122,9 +117,9 @@ def full(
     return Full(
         positive_seconds(refresh, where="full(refresh=)"),
         positive_seconds(max_age, where="full(max_age=)"),
-        None if path is None else Location(os.fspath(path)),
+        Location.given(path, where="full"),
         index,
-        buckets,
+        whole_or_none(buckets, where="full", name="buckets", most=_MOST_BUCKETS),
         changes,
     )
 
@@ -186,9 +181,7 @@ def incremental(
             f"on_unavailable is {on_unavailable!r}",
             todo=f"Use one of {list(get_args(OnUnavailable))}.",
         )
-    for name, count in (("rows", rows), ("attempts", attempts)):
-        if count is not None and count < 1:
-            raise DefinitionError(where, f"{name} is {count}", todo="Give at least one.")
+    rows = whole_or_none(rows, where=where, name="rows")
     held = None if bytes is None else _size(bytes)
     return Incremental(
         rows,
@@ -197,7 +190,7 @@ def incremental(
         positive_seconds(idle_ttl, where="incremental(idle_ttl=)"),
         positive_seconds(missing_ttl, where="incremental(missing_ttl=)"),
         policy,
-        attempts,
+        whole(attempts, where=where, name="attempts"),
         on_unavailable,
         positive_seconds(reset_timeout, where="incremental(reset_timeout=)")
         if on_unavailable == "miss"

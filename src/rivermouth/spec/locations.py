@@ -7,6 +7,8 @@ import re
 from urllib.parse import parse_qsl, quote, quote_plus, unquote, urlsplit
 from urllib.request import url2pathname
 
+from rivermouth.errors import DefinitionError
+
 _URI = re.compile(r"^[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 #: what of a URI's query may be shown; anything else may be a secret
 _PUBLIC = {"endpoint_override", "region", "scheme"}
@@ -32,6 +34,15 @@ class Location(str):
     """
 
     __slots__ = ()
+
+    @classmethod
+    def given(cls, path: str | os.PathLike[str] | None, *, where: str) -> Location | None:
+        """An argument `path` as it was written; None stays None."""
+        if path is None:
+            return None
+        if not isinstance(path, (str, os.PathLike)):
+            raise DefinitionError(where, f"path is {path!r}", todo="Give a folder or a URI.")
+        return cls(os.fspath(path))
 
     @classmethod
     def of(cls, path: str | os.PathLike[str]) -> Location:

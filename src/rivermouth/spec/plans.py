@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from rivermouth.errors import DefinitionError
+from rivermouth.spec.arguments import whole
 
 Plan = Literal["workers", "udf", "native"]
 
@@ -30,6 +30,4 @@ def cheapest(rows: int) -> Cheapest:
     >>> cheapest(500_000)
     Cheapest(rows=500000)
     """
-    if isinstance(rows, bool) or not isinstance(rows, int) or rows < 1:
-        raise DefinitionError("cheapest", f"rows is {rows!r}", todo="Give a whole number above 0.")
-    return Cheapest(rows)
+    return Cheapest(whole(rows, where="cheapest", name="rows"))

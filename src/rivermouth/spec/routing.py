@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from rivermouth.errors import DefinitionError
+from rivermouth.spec.arguments import whole, whole_or_none
 from rivermouth.spec.locations import Location
 
 Weight = Literal["records", "cost"]
+
+_MOST_PARTITIONS = 10_000  # each is a number in the plan
 
 
 @dataclass(frozen=True)
@@ -48,8 +51,9 @@ def by_hash(partitions: int | None = None) -> ByHash:
     >>> by_hash(6)
     ByHash(partitions=6)
     """
-    _check_partitions("by_hash", partitions)
-    return ByHash(partitions)
+    return ByHash(
+        whole_or_none(partitions, where="by_hash", name="partitions", most=_MOST_PARTITIONS)
+    )
 
 
 def by_hotspot(
@@ -95,21 +99,23 @@ def by_hotspot(
     0.1
     """
     where = "by_hotspot"
-    _check_partitions(where, partitions)
     if weight not in get_args(Weight):
         raise DefinitionError(
             where, f"weight is {weight!r}", todo=f"Use one of {list(get_args(Weight))}."
         )
-    if not threshold > 0 or cycle < 1 or sample < 1:
+    is_number = isinstance(threshold, (int, float)) and not isinstance(threshold, bool)
+    if not is_number or not threshold > 0:
         raise DefinitionError(
-            where,
-            f"threshold is {threshold}, cycle {cycle} and sample {sample}",
-            todo="Give positive numbers.",
+            where, f"threshold is {threshold!r}", todo="Give a number above 0, as 0.1."
         )
-    folder = None if path is None else Location(os.fspath(path))
-    return ByHotspot(float(threshold), cycle, sample, weight, split, partitions, folder)
-
-
-def _check_partitions(where: str, partitions: int | None) -> None:
-    if partitions is not None and partitions < 1:
-        raise DefinitionError(where, f"partitions is {partitions}", todo="Give at least one.")
+    if not isinstance(split, bool):
+        raise DefinitionError(where, f"split is {split!r}", todo="Give True or False.")
+    return ByHotspot(
+        float(threshold),
+        whole(cycle, where=where, name="cycle"),
+        whole(sample, where=where, name="sample"),
+        weight,
+        split,
+        whole_or_none(partitions, where=where, name="partitions", most=_MOST_PARTITIONS),
+        Location.given(path, where=where),
+    )

@@ -141,7 +141,7 @@ def test_only_the_buckets_that_events_ask_for_are_indexed(spark, tmp_path):
     pq.write_table(table, tmp_path / "table.parquet")
     asked = [3, 500, 501]
     of = murmur.buckets([pa.array(asked)], 16)
-    cache = rm.full(path=str(tmp_path / "store"), buckets=16)
+    cache = rm.full(path=str(tmp_path / "store"), buckets=16, refresh="1 hour")
     joined = rm.join_table(
         replay(spark.createDataFrame([(n,) for n in asked], "k long")),
         rm.tables.parquet(tmp_path / "table.parquet"),
@@ -157,6 +157,7 @@ def test_only_the_buckets_that_events_ask_for_are_indexed(spark, tmp_path):
     assert waiting == set(range(16)) - made
     seen = rm.metrics(query)["operators"]["join_table.table.parquet"]["table"]
     assert seen["buckets"] == sorted(made)
+    assert seen["refresh_seconds"] == 3600 > seen["age_seconds"]
     every = murmur.buckets([table.column("k").combine_chunks()], 16)
     assert seen["rows"] == np.isin(every, list(made)).sum()
 
@@ -165,7 +166,7 @@ def test_what_cannot_be_cut_is_said_at_definition(spark, events, table):
     cache = rm.full(buckets=4)
     with pytest.raises(PlanError, match="cuts a table by its equality fields or its places"):
         rm.join_table(events["batch"], table, on=rm.asof("n", "w_n"), columns=["name"], cache=cache)
-    with pytest.raises(PlanError, match="lives in Python workers, which can read no DataFrame"):
+    with pytest.raises(PlanError, match="needs plan='workers' and a table that Python workers can"):
         rm.join_table(
             events["batch"], table, on=CONDITIONS["text"], columns=["name"], cache=cache,
             plan="native",

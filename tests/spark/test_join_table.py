@@ -262,13 +262,17 @@ def test_sparks_own_geometry_goes_in_and_out(plan, spark, table, table_rows):
         ),
         (
             {"on": rm.keys({"key": "k"}), "plan": "udf", "routing": rm.by_hash()},
-            "join_table: events are routed by their equality fields, to Python workers; the "
+            "join_table: routing needs equality fields and plan='workers'; the "
             'condition is rm.keys({"key": "k"}), the plan \'udf\'. Leave routing out.',
         ),
         (
             {"on": rm.within("a", "b"), "cache": rm.external()},
             "tables.parquet: Parquet files evaluate rm.keys only, not "
             'rm.within("a", "b"). Use cache=rm.full().',
+        ),
+        (
+            {"on": rm.within("a", "b"), "columns": {"a": 1}},
+            "join_table: columns is {'a': 1}. Give names, or {name in the result: name there}.",
         ),
         (
             {"on": rm.within("a", "b"), "columns": ["nama"]},

@@ -177,8 +177,9 @@ def _routed(
     if join.keys is None or in_buckets or plan in ("native", "udf"):
         raise PlanError(
             WHERE,
-            "events are routed by their equality fields, to Python workers"
-            + (", and a table in buckets routes them itself" if in_buckets else ""),
+            "rm.full(buckets=) routes the events itself"
+            if in_buckets
+            else "routing needs equality fields and plan='workers'",
             there=f"the condition is {join.on}, the plan {plan!r}",
             todo="Leave routing out.",
         )

@@ -59,9 +59,8 @@ def in_buckets(events: DataFrame, join: Join, cache: Full, folder: SharedFolder)
 def buckets_step(join: Join, cache: Full, folder: SharedFolder) -> MakeStep:
     """Against a snapshot in buckets; the events have a column `partitioning.ROUTE`."""
     step = _BucketsStep if join.keys is not None else _PlacesStep
-    spec = join.snapshot_spec(cache)
-    make = _snapshots(spec, cache, folder)
-    return lambda shape: step(join, shape, spec, make)
+    make = _snapshots(join.snapshot_spec(cache), cache, folder)
+    return lambda shape: step(join, shape, cache, make)
 
 
 #: a task's view of the snapshot: in a stream, of the version of its micro-batch
@@ -93,9 +92,9 @@ def _by_place(
 class _BucketsStep(TableStep):
     """A task that maps the buckets of its events, as a rule one."""
 
-    def __init__(self, join: Join, shape: Shape, spec: SnapshotSpec, make: MakeSnapshot) -> None:
+    def __init__(self, join: Join, shape: Shape, cache: Full, make: MakeSnapshot) -> None:
         super().__init__(join, shape)
-        self._spec, self._snapshot = spec, make()
+        self._spec, self._refresh, self._snapshot = join.snapshot_spec(cache), cache.refresh, make()
         self._versions: dict[int, Version] = {}
 
     def batches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -112,6 +111,7 @@ class _BucketsStep(TableStep):
             "version": max((version.number for version in versions), default=0),
             "age_seconds": time.time() - min((v.loaded for v in versions), default=time.time()),
             "load_seconds": sum(version.seconds for version in versions),
+            "refresh_seconds": self._refresh,
             "index": next((version.index.kind for version in versions), None),
             "buckets": sorted(self._versions),
         }
@@ -139,8 +139,8 @@ class _BucketsStep(TableStep):
 class _PlacesStep(_BucketsStep):
     """A task whose events may lie across a cut: these wait, and are looked up in many buckets."""
 
-    def __init__(self, join: Join, shape: Shape, spec: SnapshotSpec, make: MakeSnapshot) -> None:
-        super().__init__(join, shape, spec, make)
+    def __init__(self, join: Join, shape: Shape, cache: Full, make: MakeSnapshot) -> None:
+        super().__init__(join, shape, cache, make)
         assert join.spatial is not None
         self._spatial, self._cut = join.spatial, self._snapshot.cut()
         self._held: list[pa.RecordBatch] = []

@@ -34,8 +34,8 @@ def check_buckets(join: Join, cache: Full, plan: str | None, *, where: str) -> N
     if plan in ("native", "udf") or isinstance(join.source, FrameTable):
         raise PlanError(
             where,
-            "rm.full(buckets=) lives in Python workers, which can read no DataFrame and get whole "
-            "events",
+            "rm.full(buckets=) needs plan='workers' and a table that Python workers can read",
+            there=f"the plan is {plan!r}, the table {join.source.name}",
             todo="Use plan='workers', and rm.snapshot(df, path) where the table is a frame.",
         )
     if join.keys is not None:

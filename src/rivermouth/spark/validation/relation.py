@@ -83,6 +83,12 @@ class Relation:
                 todo=f"Write a list: columns=[{columns!r}].",
             )
         pairs = columns.items() if isinstance(columns, Mapping) else [(old, old) for old in columns]
+        if not all(isinstance(name, str) for pair in pairs for name in pair):
+            raise ColumnError(
+                self.where,
+                f"columns is {columns!r}",
+                todo="Give names, or {name in the result: name there}.",
+            )
         for _, old in pairs:
             self._check_present(old, "columns")
         return tuple(pairs)

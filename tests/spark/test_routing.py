@@ -183,9 +183,42 @@ def test_what_cannot_be_routed_is_said_at_definition(events, table):
         one_how(events["batch"], table, ON["asof"], "inner", rm.full(buckets=2), rm.by_hotspot())
     with pytest.raises(DefinitionError, match="routing is 'hash'"):
         one_how(events["batch"], table, ON["asof"], "inner", None, "hash")
-    for wrong in ({"threshold": 0}, {"cycle": 0}, {"weight": "time"}, {"partitions": 0}):
-        with pytest.raises(DefinitionError, match=r"^by_hotspot: "):
-            rm.by_hotspot(**wrong)
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong", "todo"),
+    [
+        ("threshold", [0, -1, float("nan"), "0.1", True, None], "a number above 0"),
+        ("cycle", [0, 1.5, "9", None], "a whole number above 0"),
+        ("sample", [0, 1e4], "a whole number above 0"),
+        ("partitions", [0, 2.5, True, "4", 10_001], "a whole number from 1 to 10000"),
+        ("weight", ["time", 1], "one of"),
+        ("split", ["no", 0, None], "True or False"),
+        ("path", [3], "a folder or a URI"),
+    ],
+)
+def test_a_routing_that_cannot_be_is_refused(name, wrong, todo):
+    for value in wrong:
+        with pytest.raises(DefinitionError, match=rf"^by_hotspot: {name} is .*\. \w+ {todo}"):
+            rm.by_hotspot(**{name: value})
+        if name == "partitions":
+            with pytest.raises(DefinitionError, match=rf"^by_hash: partitions is .*{todo}"):
+                rm.by_hash(value)
+
+
+def test_by_hash_events_without_a_key_go_to_all_partitions(spark, table):
+    keys = [None if n % 10 else n for n in range(20_000)]
+    events = spark.createDataFrame(list(enumerate(keys)), "id long, k long")
+    stream = replay(events, cuts=10_000)
+    joined = rm.join_table(
+        stream, table, on=rm.keys("k"), how="left", columns=["name"], routing=rm.by_hash(4)
+    )
+    query = joined.writeStream.format("noop").trigger(availableNow=True).start()
+    query.awaitTermination()
+    (operator,) = rm.metrics(query)["operators"].values()
+    assert len(operator["rows_per_task"]) == 4
+    assert operator["load_cv"] < 0.1
+    assert operator["rejected"] == {"null_key": 18_000}
 
 
 def test_a_cluster_needs_a_folder_for_the_rules(events, table, monkeypatch):

@@ -26,14 +26,12 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  (as everybody writes it)
-from pyspark.sql import types as t
 
 from rivermouth.kernels.arrays import stable_order
 from rivermouth.kernels.skew.hotspots import Reservoir, partitions_of
 from rivermouth.kernels.state.bucketing import decode, encode
 from rivermouth.spark.engines.micro_batch import micro_batch
-from rivermouth.spark.engines.native.columns import quoted
-from rivermouth.spark.engines.partitioning import ROUTE, keys_of, to_partitions
+from rivermouth.spark.engines.partitioning import ROUTE, event_hash, keys_of, to_partitions
 from rivermouth.spark.engines.stateless import Step
 from rivermouth.spark.runtime.freeze_gc import freeze_gc
 from rivermouth.spark.validation.join_table import WHERE, Join
@@ -46,8 +44,7 @@ _BOUNDS, _SHARES = "_rivermouth_bounds", "_rivermouth_shares"
 _PASSED = "_rivermouth_passed_"
 _MESSAGE, _DRAW = "_rivermouth_events", "_rivermouth_draw"
 _PACKED_ROWS, _PACKED_BYTES = 1 << 16, 32 << 20  # of events that are packed together
-_SALT, _DRAWS = 20_260, 1 << 20  # what tells draws from keys, and how many there are
-_NOT_HASHED = ("map<", "variant", "geometry(", "geography(")  # by xxhash64, nor what holds one
+_DRAWS = 1 << 20  # how many there are
 _LAST = 2**63 - 1
 _RULE = pa.schema([(_BOUNDS, pa.list_(pa.int64())), (_SHARES, pa.list_(pa.float64()))])
 
@@ -71,7 +68,7 @@ class Hotspots:
         keyed = events.withColumn(ROUTE_KEY, F.xxhash64(*keys_of(join)))
         if not events.isStreaming or self.folder.location.is_uri:
             return self._by_broadcast(events, keyed)
-        packed = keyed.withColumn(_DRAW, _hash(events)).mapInArrow(
+        packed = keyed.withColumn(_DRAW, event_hash(events.schema)).mapInArrow(
             self.pack, f"{ROUTE} int, {_MESSAGE} binary"
         )
         return to_partitions(packed, F.col(ROUTE), self.partitions)
@@ -136,21 +133,7 @@ def _passed(passed: Column, step: int, draw: Column) -> Column:
 
 def _draw(events: DataFrame) -> Column:
     """A number in [0, 1) that splits the events of one key."""
-    return F.pmod(_hash(events), F.lit(_DRAWS)) / F.lit(float(_DRAWS))
-
-
-def _hash(events: DataFrame) -> Column:
-    """What draws are made of: the same whenever it is computed.
-
-    It comes from all of the event that Spark can hash. ``rand`` would have another seed in every
-    micro-batch, which Spark would compile again.
-    """
-    columns = [F.col(quoted(field.name)) for field in events.schema if _hashable(field.dataType)]
-    return F.xxhash64(F.lit(_SALT), *columns)
-
-
-def _hashable(kind: t.DataType) -> bool:
-    return not any(name in kind.simpleString() for name in _NOT_HASHED)
+    return F.pmod(event_hash(events.schema), F.lit(_DRAWS)) / F.lit(float(_DRAWS))
 
 
 def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import reduce
+from operator import or_
 
 import numpy as np
 import pyarrow as pa
@@ -18,11 +20,19 @@ from rivermouth.spark.validation.join_table import WHERE, Join
 
 ROUTE = "_rivermouth_route"
 _DIGITS = 38
+_SALT = 20_260  # what tells the hash of an event from that of its key
+_NOT_HASHED = ("map<", "variant", "geometry(", "geography(")  # by xxhash64, nor what holds one
 
 
 def by_hash(join: Join, count: int) -> Column:
-    """The bucket of an event's keys, of `count`, as `kernels.keys.murmur` finds the table's."""
-    return F.pmod(F.hash(*keys_of(join)), F.lit(count))
+    """The bucket of an event's keys, of `count`, as `kernels.keys.murmur` finds the table's.
+
+    Events with a null among their keys find nothing anywhere, and so go everywhere.
+    """
+    keys = keys_of(join)
+    without = reduce(or_, (key.isNull() for key in keys))
+    anywhere = F.pmod(event_hash(join.events), F.lit(count)).cast("int")
+    return F.when(without, anywhere).otherwise(F.pmod(F.hash(*keys), F.lit(count)))
 
 
 def keys_of(join: Join) -> list[Column]:
@@ -31,13 +41,28 @@ def keys_of(join: Join) -> list[Column]:
     return [_alike(join, left, right) for left, right in join.keys.pairs]
 
 
+def event_hash(schema: t.StructType) -> Column:
+    """A number of an event, the same whenever it is computed, and not that of its key.
+
+    It comes from all of the event that Spark can hash. ``rand`` would have another seed in every
+    micro-batch, which Spark would compile again.
+    """
+    columns = [F.col(quoted(field.name)) for field in schema if _hashable(field.dataType)]
+    return F.xxhash64(F.lit(_SALT), *columns)
+
+
+def _hashable(kind: t.DataType) -> bool:
+    return not any(name in kind.simpleString() for name in _NOT_HASHED)
+
+
 def to_partitions(events: DataFrame, route: Column, count: int) -> DataFrame:
     """The events with column `ROUTE`, those of each of `count` routes in a partition of its own.
 
     By keys that Spark hashes to as many partitions, since ``repartitionById`` is not in Spark 4.0.
     """
-    keys = F.array(*(F.lit(key).cast("bigint") for key in bucket_keys(count)))
-    return events.withColumn(ROUTE, route).repartition(count, F.get(keys, F.col(ROUTE)))
+    keys = ", ".join(f"{key}L" for key in bucket_keys(count))  # a call for each would take seconds
+    chosen = F.get(F.expr(f"array({keys})"), F.col(ROUTE))
+    return events.withColumn(ROUTE, route).repartition(count, chosen)
 
 
 def parts(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:

@@ -99,36 +99,53 @@ def test_arguments_are_compared_in_the_tables_types(spark, zones):
 
 
 @pytest.mark.parametrize(
-    ("call", "sentence"),
+    ("call", "found"),
     [
         ("by_float(0.1D)", "argument 'key' is double, and float is compared"),  # not 0.1F
-        ("by_float(16777217)", "argument 'key' has a value beyond float"),
-        ("by_float(16777217)", "try_cast(key AS float) rounds it. Pass the value that is meant,"),
-        ("by_float(try_cast(16777217 AS float))", None),
-        ("by_float(0.1F)", None),
-        ("by_float(0.1)", None),  # a decimal: the nearest float
-        ("by_int(3000000000L)", "try_cast(key AS int) is NULL. Pass the value that is meant, or "),
-        ("by_int(3L)", None),
+        ("by_float(0.1F)", 1),
+        ("by_float(0.1)", 1),  # a decimal: the nearest float
+        ("by_float(16777216)", 1),
+        ("by_float(16777217)", 0),  # 2^24 + 1 is no float
+        ("by_int(3L)", 1),
+        ("by_int(3000000000L)", 0),
+        ("by_int(-4294967293L)", 0),  # 3 in its last 32 bits
+        ("before(4)", 1),
+        ("before(3000000000L)", "try_cast(at AS int) is NULL. Pass the value that is meant, or "),
+        ("within('POINT (1 1)')", "argument 'g' is string, and binary is compared. Pass WKB or "),
     ],
 )
-def test_an_argument_is_not_rounded_to_the_value_of_a_key(spark, tmp_path, call, sentence):
-    columns = {"f": pa.array([0.1, 2**24], pa.float32()), "i": pa.array([3, -1], pa.int32())}
+def test_an_argument_is_compared_as_it_is_or_not_at_all(spark, tmp_path, call, found):
+    columns = {
+        "f": pa.array([0.1, 2**24], pa.float32()),
+        "i": pa.array([3, -1], pa.int32()),
+        "shape": shapely.to_wkb([shapely.box(0, 0, 1, 1)] * 2).tolist(),
+    }
     pq.write_table(pa.table(columns), tmp_path / "t.parquet")
-    table = rm.tables.parquet(tmp_path / "t.parquet")
-    rm.register(spark, "by_float", table, on=rm.keys({"key": "f"}), columns=["f"])
-    rm.register(spark, "by_int", table, on=rm.keys({"key": "i"}), columns=["i"])
+    table = rm.tables.parquet(tmp_path / "t.parquet", geometry="shape")
+    for name, on in {
+        "by_float": rm.keys({"key": "f"}),
+        "by_int": rm.keys({"key": "i"}),
+        "before": rm.asof("at", "i"),
+        "within": rm.within("g", "shape"),
+    }.items():
+        rm.register(spark, name, table, on=on, columns=["i"])
     asked = spark.sql(f"SELECT size({call}) found")
-    if sentence is None:
-        assert rows(asked) == [{"found": 1}]
+    if isinstance(found, int):
+        assert rows(asked) == [{"found": found}]
         return
     with pytest.raises(Exception) as caught:  # noqa: PT011  (Spark's, with our words in it)
         asked.collect()
-    assert sentence in str(caught.value)
+    assert found in str(caught.value)
 
 
 @pytest.mark.parametrize(
     ("ask", "sentence"),
     [
+        (
+            {"name": "Position"},
+            "register: the function's name is 'Position'; SQL calls Spark's own position by it. "
+            "Take another name.",
+        ),
         (
             {"name": "zone of"},
             "register: the function's name is 'zone of'. Use letters, digits and _, as in "

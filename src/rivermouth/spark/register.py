@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 from pyspark.sql import types as t
 
@@ -59,7 +60,7 @@ def register(
     spark
         The session that gets the function. A function of that name is replaced.
     name
-        What SQL calls it: letters, digits and ``_``.
+        What SQL calls it: letters, digits and ``_``, and no name of Spark's own functions.
     table
         Where the rows are: ``rm.tables.geojson(...)`` and the like, but no frame.
     on
@@ -83,6 +84,7 @@ def register(
     ...             on=rm.within(rm.point("lon", "lat"), "geometry"))  # doctest: +SKIP
     """
     _check_call(spark, name, table)
+    _check_free(spark, name)
     versions.require(spark, versions.ARROW_FUNCTIONS, where=WHERE)
     join = check(
         _parameters(on, table), table, on=on, how="inner", columns=columns,
@@ -94,7 +96,9 @@ def register(
         fields = zip(join.names[len(join.events) :], row, strict=True)
         row = t.StructType([t.StructField(new, field.dataType) for new, field in fields])
     expected = tuple(field.type for field in join.probe_schema)
-    find = arrow_function(_Finding(name, join, make, expected, tuple(row.names)), t.ArrayType(row))
+    keys = frozenset(left for left, _ in key_pairs(join.keys))
+    finding = _Finding(name, join, make, keys, expected, tuple(row.names))
+    find = arrow_function(finding, t.ArrayType(row))
     return spark.udf.register(name, find)
 
 
@@ -117,6 +121,18 @@ def _check_call(spark: object, name: object, table: object) -> None:
             "the table must be one of rm.tables, and no frame: Python workers cannot read it",
             there=f"it is of type {type(table).__name__}",
             todo="Write a frame once: table = rm.snapshot(df, path).",
+        )
+
+
+def _check_free(spark: SparkSession, name: str) -> None:
+    """SQL calls a function of Spark's own before one that is registered under its name."""
+    found = spark.sql(f"SHOW SYSTEM FUNCTIONS LIKE '{name}'").collect()
+    if found:
+        raise DefinitionError(
+            WHERE,
+            f"the function's name is {name!r}",
+            there=f"SQL calls Spark's own {found[0][0]} by it",
+            todo="Take another name.",
         )
 
 
@@ -161,6 +177,7 @@ class _Finding:
     name: str
     join: Join
     make: MakeStep
+    keys: frozenset[str]
     expected: tuple[pa.DataType, ...]
     fields: tuple[str, ...]
 
@@ -195,11 +212,20 @@ class _Finding:
             return self._cast(parameter, array, expected)
         if expected == pa.binary() and pa.types.is_struct(kind):
             return array  # Spark's GEOMETRY
-        raise self._unlike(parameter, f"is {_shown(kind)}", expected)
+        shown, compared = _shown(kind), _shown(expected)
+        is_shape = expected == pa.binary() and parameter not in self.keys
+        cast = f"Cast it, as in {self.name}(..., cast({parameter} AS {compared}), ...)."
+        raise ColumnError(
+            self.name,
+            f"argument {parameter!r} is {shown}, and {compared} is compared",
+            todo="Pass WKB or Spark's GEOMETRY." if is_shape else cast,
+        )
 
     def _cast(self, parameter: str, array: pa.Array, expected: pa.DataType) -> pa.Array:
         # of decimals, which are SQL's literals, the nearest; of other numbers the very same
         is_exact = not (pa.types.is_floating(expected) and pa.types.is_decimal(array.type))
+        if parameter in self.keys and pa.types.is_integer(array.type):
+            array = _castable(array, expected)
         try:
             return array.cast(expected, safe=is_exact)
         except pa.ArrowInvalid as error:
@@ -211,12 +237,12 @@ class _Finding:
                 todo="Pass the value that is meant, or NULL, which finds nothing.",
             ) from None
 
-    def _unlike(self, parameter: str, what: str, expected: pa.DataType) -> ColumnError:
-        return ColumnError(
-            self.name,
-            f"argument {parameter!r} {what}, and {_shown(expected)} is compared",
-            todo=f"Cast it, as in {self.name}(..., cast({parameter} AS {_shown(expected)}), ...).",
-        )
+
+def _castable(array: pa.Array, expected: pa.DataType) -> pa.Array:
+    """Whole numbers, null where the type has no such number: it equals none of that type."""
+    cast = array.cast(expected, safe=False)
+    same = pc.equal(cast.cast(array.type, safe=False), array)
+    return pc.if_else(same, array, None)
 
 
 def _fits(kind: pa.DataType, expected: pa.DataType) -> bool:

@@ -105,6 +105,11 @@ def test_a_cache_that_cannot_be_is_refused(given, sentence):
     assert sentence in str(error.value)
 
 
+def test_a_path_of_snapshots_is_text_or_a_path():
+    with pytest.raises(RivermouthError, match=r"^full: path is 3\. Give a folder or a URI"):
+        rm.full(path=3)
+
+
 def test_meters_means_the_sphere():
     assert rm.dwithin("a", "b", meters=5) == DWithin("a", "b", 5.0, "sphere")
     assert rm.nearest("a", "b", meters=5) == Nearest("a", "b", 1, "sphere", 5.0)

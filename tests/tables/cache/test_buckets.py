@@ -155,8 +155,3 @@ def test_a_host_fetches_the_parts_it_needs_from_where_they_are_shared(tmp_path, 
 def test_a_number_of_buckets_out_of_bounds_is_refused(count):
     with pytest.raises(DefinitionError, match="Give a whole number from 1 to 512"):
         rm.full(buckets=count)
-
-
-def test_a_path_that_is_none_is_refused():
-    with pytest.raises(DefinitionError, match=r"^full: path is 3\. Give a folder or a URI"):
-        rm.full(path=3)
